@@ -1,0 +1,1 @@
+"""The rule files of cleave: mathematics as egglog text, one file a family."""
