@@ -1,0 +1,1 @@
+"""Experiments: one folder a question, each with a run.py, its configuration and a README that states the claim."""

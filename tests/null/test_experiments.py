@@ -1,0 +1,37 @@
+"""The experiment runner finds, lists and runs experiments, and refuses a name that it does not know."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import experiments.__main__ as runner
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two experiments in a folder of their own, importable as experiments.e.._name."""
+    for name, returned in (("e98_first", "None"), ("e99_second", "len(argv)")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.py").write_text(f'"""What {name} asks."""\n\ndef main(argv):\n    return {returned}\n')
+    (tmp_path / "e97_no_run").mkdir()
+    monkeypatch.setattr(runner, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys.modules["experiments"], "__path__", [str(tmp_path)])
+    return tmp_path
+
+
+def test_list_prints_one_line_an_experiment(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.main(["list"]) == 0
+    assert capsys.readouterr().out == "e98_first   What e98_first asks.\ne99_second  What e99_second asks.\n"
+
+
+@pytest.mark.parametrize("name", ["e99", "e99_second"])
+def test_run_passes_the_options_on(folder: Path, name: str) -> None:
+    assert runner.main(["run", name, "--shapes", "7", "--list"]) == 3
+    assert runner.main(["run", "e98"]) == 0
+
+
+@pytest.mark.parametrize("name", ["e97_no_run", "e9", "second", ""])
+def test_unknown_name_is_one_line_and_exit_code_2(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.main(["run", name]) == 2
+    assert capsys.readouterr().err == f"experiments: no experiment {name!r}; there are: e98_first, e99_second\n"

@@ -1,0 +1,58 @@
+"""What holds for the repository as a whole: a light import, short files, one version, README's example."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import cleave
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("sympy", "egglog", "cupy", "torch", "jax", "rich")
+MOST_SECONDS = 0.15
+MOST_LINES = 600
+
+IMPORT = """
+import json, sys, time
+begin = time.perf_counter()
+import cleave
+print(json.dumps([time.perf_counter() - begin, sorted(sys.modules)]))
+"""
+
+
+def test_import_is_quick_and_loads_nothing_heavy() -> None:
+    # The best of a few: the machine may be busy.
+    command = [sys.executable, "-c", IMPORT]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(3)]
+    seconds, modules = zip(*(json.loads(run.stdout) for run in runs), strict=True)
+    assert not set(HEAVY) & set(modules[0])
+    assert min(seconds) < MOST_SECONDS
+
+
+def test_rules_are_found_under_their_import_name() -> None:
+    (default,) = entry_points(group="cleave.rules", name="default")
+    assert default.value == "cleave_rules"
+    assert Path(default.load().__file__).parent.joinpath("lang.egg").is_file()
+
+
+def test_no_file_is_too_long() -> None:
+    code = [path for folder in ("cleave", "rules", "experiments", "tests") for path in (ROOT / folder).rglob("*.py")]
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in code}
+    assert not {path: length for path, length in lengths.items() if length > MOST_LINES}
+
+
+def test_version_is_the_same_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert cleave.__version__ == version
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_example_of_the_readme_runs_as_printed() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    script = f"import cleave\nfrom cleave import ops\n{example}\nprint(f.source)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert "__global__" in run.stdout
