@@ -1,0 +1,1 @@
+"""Code generation: tile program to CUDA C++, and CUDA C++ to cubin."""

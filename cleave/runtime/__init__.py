@@ -1,0 +1,1 @@
+"""Runtime: load, check arguments, launch, time. The only importer of CuPy."""
