@@ -1,0 +1,229 @@
+"""One rewrite rule as data: the equation, its conditions, and what the comment above it says.
+
+    ; factor                                      name, as in :name
+    ;   sum_k (a * b)  =  a * sum_k b             the algebra, indented
+    ; class:   reassociates                       exact | reassociates | numerically-unsafe
+    ; assumes: finite                             nothing, or of: finite, nonzero x, nonnegative x
+    ; source:  distributivity
+    ; guards:  a does not depend on k             in words; none if there are none
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from cleave.errors import RuleError, location_of
+from cleave.rewrite.sexp import Command, Sexp, atoms, show, transform
+
+Signature = Mapping[str, tuple[str, tuple[str, ...]]]
+"""Constructor -> its sort and the sorts of its arguments, read off the datatypes."""
+
+FIELDS = ("class", "assumes", "source", "guards")
+_FIELD = re.compile(r"(?P<key>[a-z]+):\s*(?P<value>.*)")
+_ASSUMPTION = re.compile(r"finite|(nonzero|nonnegative) \S.*")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+
+
+class Exactness(StrEnum):
+    """What a rule does to rounding.
+
+    exact: no rounding changes. reassociates: equal over the reals, rounds in another order.
+    numerically-unsafe: equal over the reals, may cancel or overflow.
+    """
+
+    EXACT = "exact"
+    REASSOCIATES = "reassociates"
+    UNSAFE = "numerically-unsafe"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """lhs -> rhs with the body's definitions put in; ``conditions`` are the remaining facts of the body."""
+
+    name: str
+    family: str
+    algebra: str
+    exactness: Exactness
+    assumes: tuple[str, ...]
+    source: str
+    guards: str
+    lhs: Sexp
+    rhs: Sexp
+    variables: tuple[tuple[str, str], ...]  # (name, sort) of lhs and rhs, sorted by name
+    conditions: tuple[Sexp, ...]
+    command: Command
+    file: Path
+
+    @property
+    def line(self) -> int:
+        return self.command.line
+
+    @property
+    def location(self) -> str:
+        return location_of(self.file, self.line)
+
+    @property
+    def text(self) -> str:
+        """The egglog command, without its comment."""
+        return self.command.text
+
+    @property
+    def fired(self) -> str:
+        """Name of the relation in which the instrumented rule records its matches: one column a variable."""
+        return f"Fired-{self.name}"
+
+
+def signature_of(commands: Iterable[Command]) -> Signature:
+    out: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for command in commands:
+        if command.head == "datatype":
+            sort, *variants = command.expression[1:]
+            for variant in variants:
+                constructor, *arguments = (show(part) for part in variant)
+                out[constructor] = (show(sort), tuple(a for a in arguments if not a.startswith(":")))
+    return out
+
+
+def options_of(command: Command) -> dict[str, Sexp]:
+    """`:key value` pairs of a command."""
+    parts = command.expression
+    return {part: parts[i + 1] for i, part in enumerate(parts[:-1]) if isinstance(part, str) and part.startswith(":")}
+
+
+def read_rule(command: Command, family: str, file: Path, signature: Signature) -> Rule:
+    """The rule that a named `rule` or `rewrite` command states. Raises RuleError with the place."""
+    name = show(options_of(command)[":name"]).strip('"')
+    where = location_of(file, command.line)
+    try:
+        lhs, rhs, conditions = _equation(command, signature)
+        algebra, fields = _comment(command.comment, name)
+        exactness, assumes = _exactness(fields["class"]), _assumptions(fields["assumes"])
+        variables = _variables((lhs, rhs), signature)
+    except RuleError as error:
+        raise RuleError(f"rule {name}: {error.message}", location=where) from None
+    return Rule(
+        name=name,
+        family=family,
+        algebra=algebra,
+        exactness=exactness,
+        assumes=assumes,
+        source=fields["source"],
+        guards=fields["guards"],
+        lhs=lhs,
+        rhs=rhs,
+        variables=variables,
+        conditions=conditions,
+        command=command,
+        file=file,
+    )
+
+
+# ---- comments ---------------------------------------------------------------------------------------------------
+
+
+def _comment(lines: tuple[str, ...], name: str) -> tuple[str, dict[str, str]]:
+    if not lines or lines[0] != name:
+        found = repr(lines[0]) if lines else "nothing"
+        raise RuleError(f"the comment above it must begin with its name, found {found}")
+    algebra: list[str] = []
+    fields: dict[str, str] = {}
+    latest = ""
+    for line in lines[1:]:
+        field = _FIELD.fullmatch(line)
+        if field is not None:
+            latest = field["key"]
+            if latest not in FIELDS:
+                raise RuleError(f"unknown field {latest!r} in its comment; allowed are {', '.join(FIELDS)}")
+            fields[latest] = field["value"].strip()
+        elif not latest:
+            algebra.append(line.strip())
+        else:
+            fields[latest] += " " + line.strip()
+    missing = ["the algebra"] * (not algebra) + [f"{field}:" for field in FIELDS if not fields.get(field)]
+    if missing:
+        raise RuleError(f"its comment lacks {', '.join(missing)}")
+    return "\n".join(algebra), fields
+
+
+def _exactness(word: str) -> Exactness:
+    try:
+        return Exactness(word)
+    except ValueError:
+        raise RuleError(f"class {word!r}; allowed are {', '.join(Exactness)}") from None
+
+
+def _assumptions(words: str) -> tuple[str, ...]:
+    if words == "nothing":
+        return ()
+    out = tuple(word.strip() for word in words.split(","))
+    for word in out:
+        if not _ASSUMPTION.fullmatch(word):
+            raise RuleError(f"assumes {word!r}; allowed are nothing, finite, nonzero x, nonnegative x")
+    return out
+
+
+# ---- equations --------------------------------------------------------------------------------------------------
+
+
+def _equation(command: Command, signature: Signature) -> tuple[Sexp, Sexp, tuple[Sexp, ...]]:
+    """(lhs, rhs, conditions). A variable that names a subterm of the left side is replaced by that subterm."""
+    if command.head == "rewrite":
+        conditions = options_of(command).get(":when", ())
+        if isinstance(conditions, str):
+            raise RuleError(":when takes a list of facts")
+        return command.expression[1], command.expression[2], conditions
+    body, head = command.expression[1], command.expression[2]
+    if isinstance(body, str) or isinstance(head, str):
+        raise RuleError("a rule is (rule (fact ...) (action ...) ...)")
+    definitions = dict(pair for fact in body if (pair := _definition(fact, signature)) is not None)
+    lets = {show(action[1]): action[2] for action in head if isinstance(action, tuple) and action[0] == "let"}
+    unions = [action for action in head if isinstance(action, tuple) and action[0] == "union"]
+    if len(unions) != 1:
+        raise RuleError(f"has {len(unions)} unions; one rule states one equation")
+    lhs, rhs = (_inline(side, {**definitions, **lets}) for side in unions[0][1:])
+    if isinstance(lhs, str):
+        raise RuleError(f"its left side {lhs} is no pattern: the body must define it")
+    return lhs, rhs, tuple(fact for fact in body if _definition(fact, signature) is None)
+
+
+def _definition(fact: Sexp, signature: Signature) -> tuple[str, Sexp] | None:
+    """(= x (Constructor ...)) -> (x, pattern)."""
+    match fact:
+        case ("=", str(name), tuple(pattern)) | ("=", tuple(pattern), str(name)) if pattern and pattern[0] in signature:
+            return name, pattern
+        case _:
+            return None
+
+
+def _inline(side: Sexp, definitions: Mapping[str, Sexp], depth: int = 0) -> Sexp:
+    if depth > len(definitions):
+        raise RuleError("its body defines a variable by itself")
+    if not any(atom in definitions for atom in atoms(side)):
+        return side
+    return _inline(transform(side, lambda atom: definitions.get(atom, atom)), definitions, depth + 1)
+
+
+def _variables(sides: Iterable[Sexp], signature: Signature) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    for side in sides:
+        _collect(side, "E", signature, found)
+    return tuple(sorted(found.items()))
+
+
+def _collect(pattern: Sexp, sort: str, signature: Signature, found: dict[str, str]) -> None:
+    if isinstance(pattern, str):
+        if _VARIABLE.fullmatch(pattern):
+            found.setdefault(pattern, sort)
+        return
+    constructor = show(pattern[0])
+    if constructor not in signature:
+        raise RuleError(f"Unbound function {constructor}")
+    sorts = signature[constructor][1]
+    if len(sorts) != len(pattern) - 1:
+        raise RuleError(f"{show(pattern)} has {len(pattern) - 1} arguments; {constructor} takes {len(sorts)}")
+    for part, expected in zip(pattern[1:], sorts, strict=True):
+        _collect(part, expected, signature, found)

@@ -1,0 +1,207 @@
+"""The rulebook: rule files read as data, and which of their rules are on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from cleave.errors import RuleError, location_of
+from cleave.rewrite import discover, instrument, parser, table
+from cleave.rewrite.rule import Exactness, Rule, Signature, options_of, read_rule, signature_of
+from cleave.rewrite.sexp import Command, read, show
+
+REWRITING = frozenset({"rule", "rewrite", "birewrite"})
+ANALYSIS = "analysis"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """One .egg file: a family of named rules with what supports them, or declarations only."""
+
+    path: Path
+    text: str
+    commands: tuple[Command, ...]
+    rules: tuple[Rule, ...]
+
+    @property
+    def family(self) -> str:
+        return self.path.stem
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Rulebook:
+    """Frozen; ``without`` and ``only`` give another one.
+
+    book = Rulebook.default().without("reassoc")        names of rules or of families
+    book.text()                                         what egglog loads
+    """
+
+    files: tuple[RuleFile, ...]
+    disabled: frozenset[str] = frozenset()
+
+    @staticmethod
+    def installed() -> Rulebook:
+        """Every rule of every registered package, numerically unsafe ones too."""
+        return _installed()
+
+    @staticmethod
+    def default() -> Rulebook:
+        """The installed rules that are not numerically unsafe."""
+        book = Rulebook.installed()
+        return replace(book, disabled=frozenset(r.name for r in book.rules if r.exactness is Exactness.UNSAFE))
+
+    @staticmethod
+    def from_files(paths: Iterable[str | Path]) -> Rulebook:
+        """The built-in language and analysis with the rules of these files only, checked by egglog."""
+        language = tuple(file for file in _read_files(discover.rule_files(discover.BUILT_IN)) if not file.rules)
+        return Rulebook(language).with_files(*paths)
+
+    def with_files(self, *paths: str | Path) -> Rulebook:
+        """Add rule files, checked by egglog. Raises RuleError or ParseError with file, line and column."""
+        files = _read_files((Path(p) for p in paths), self.files)
+        parser.check((file.path, file.text) for file in files)
+        return replace(self, files=files)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that are on, in file order."""
+        return tuple(rule for file in self.files for rule in file.rules if rule.name not in self.disabled)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Families with a rule that is on; each is an egglog ruleset of the same name."""
+        return tuple(dict.fromkeys(rule.family for rule in self.rules))
+
+    @property
+    def signature(self) -> Signature:
+        return signature_of(command for file in self.files for command in file.commands)
+
+    @property
+    def hash(self) -> str:
+        """Content hash of what is loaded, comments included."""
+        return sha256(self.text().encode()).hexdigest()
+
+    def rule(self, name: str) -> Rule:
+        """The rule of that name, on or off."""
+        self._names(name)
+        found = [rule for rule in self._all() if rule.name == name]
+        if not found:
+            raise RuleError(f"{name} is a family, not a rule; its rules are {', '.join(sorted(self._names(name)))}")
+        return found[0]
+
+    def without(self, *names: str) -> Rulebook:
+        """Switch rules or whole families off. Raises RuleError at a name that is neither."""
+        return replace(self, disabled=self.disabled.union(*(self._names(name) for name in names)))
+
+    def only(self, *names: str) -> Rulebook:
+        """Switch everything off but these rules or families, which are switched on."""
+        kept = frozenset[str]().union(*(self._names(name) for name in names))
+        return replace(self, disabled=frozenset(rule.name for rule in self._all()) - kept)
+
+    def text(self) -> str:
+        """The egglog program: declarations, analysis, and the rules that are on."""
+        return "\n".join("".join(self._pieces(file, instrumented=False)) for file in self.files)
+
+    def instrumented_text(self) -> str:
+        """As ``text``, and each named rule also records its match: (Fired-name variable ...)."""
+        return "\n".join("".join(self._pieces(file, instrumented=True)) for file in self.files)
+
+    def tick_text(self, number: int) -> str:
+        """Program to run after round ``number``: dates new matches, (At-Fired-name variable ...) = number."""
+        return instrument.tick(self.rules, number)
+
+    def table(self) -> str:
+        """Documentation of the rules that are on: equation, class, assumptions, guards, source."""
+        return table.render(self.rules)
+
+    def __repr__(self) -> str:
+        off = f", off: {', '.join(sorted(self.disabled))}" if self.disabled else ""
+        return f"Rulebook({len(self.rules)} rules in {', '.join(self.families)}{off})"
+
+    def _all(self) -> Iterator[Rule]:
+        return (rule for file in self.files for rule in file.rules)
+
+    def _names(self, name: str) -> frozenset[str]:
+        """Names of the rules that a rule or family name stands for."""
+        found = frozenset(rule.name for rule in self._all() if name in (rule.name, rule.family))
+        if not found:
+            known = sorted({rule.name for rule in self._all()} | {rule.family for rule in self._all()})
+            near = get_close_matches(name, known, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+            raise RuleError(f"no rule or family {name!r}; {hint}")
+        return found
+
+    def _pieces(self, file: RuleFile, *, instrumented: bool) -> Iterator[str]:
+        """The file's text, with rules that are off left out and, if asked, rules replaced by recording ones."""
+        by_start = {rule.command.start: rule for rule in file.rules}
+        idle = bool(file.rules) and all(rule.name in self.disabled for rule in file.rules)
+        at = 0
+        for command in file.commands:
+            rule = by_start.get(command.start)
+            off = rule.name in self.disabled if rule else idle and command.head in REWRITING
+            if off or (rule and instrumented):
+                yield file.text[at : command.start]
+                yield instrument.recording(rule) if rule and not off else ""
+                at = command.end
+        yield file.text[at:]
+
+
+@cache
+def _installed() -> Rulebook:
+    names = discover.packages()
+    book = Rulebook(_read_files(path for name in names for path in discover.rule_files(name)))
+    if len(names) > 1:  # ours are checked by the tests
+        parser.check((file.path, file.text) for file in book.files)
+    return book
+
+
+def _read_files(paths: Iterable[Path], before: tuple[RuleFile, ...] = ()) -> tuple[RuleFile, ...]:
+    files = list(before)
+    for path in paths:
+        commands = [command for file in files for command in file.commands]
+        files.append(_read_file(path, commands))
+        _refuse_twice(files)
+    return tuple(files)
+
+
+def _read_file(path: Path, earlier: Iterable[Command]) -> RuleFile:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RuleError(f"can't be read as a rule file ({error})", location=str(path)) from None
+    commands = read(text, path)
+    signature = signature_of([*earlier, *commands])
+    named = [command for command in commands if _is_named(command, path)]
+    return RuleFile(path, text, commands, tuple(read_rule(command, path.stem, path, signature) for command in named))
+
+
+def _is_named(command: Command, path: Path) -> bool:
+    """Whether a command is a rule of the book; supporting rules (analysis, demand) have no name and no equation."""
+    if command.head not in REWRITING:
+        return False
+    options, where = options_of(command), location_of(path, command.line)
+    if command.head == "birewrite":
+        raise RuleError("birewrite is not read; state the two directions as two named rules", location=where)
+    rewrites = command.head == "rewrite" or "(union " in command.text
+    if ":name" not in options:
+        if rewrites:
+            raise RuleError("a rule that rewrites needs a :name and a comment", location=where)
+        return False
+    ruleset = show(options.get(":ruleset", "()"))
+    if ruleset != path.stem:
+        name = show(options[":name"])
+        raise RuleError(f"rule {name} has ruleset {ruleset}; in this file it must be {path.stem}", location=where)
+    return True
+
+
+def _refuse_twice(files: list[RuleFile]) -> None:
+    seen: dict[str, Rule] = {}
+    for rule in (rule for file in files for rule in file.rules):
+        if rule.name in seen:
+            first = seen[rule.name].location
+            raise RuleError(f"rule {rule.name} is already defined at {first}", location=rule.location)
+        seen[rule.name] = rule
