@@ -91,7 +91,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Memory that the kernels of an operator share. ``zeroed``: counters, zero before the first launch, reset by kernels."""
+    """Memory that kernels share. ``zeroed``: counters, zero before the first launch; the kernels reset them."""
 
     name: str
     dtype: str
@@ -145,12 +145,12 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Machine code of one entry for one architecture; ``cached``: it came from the disk cache, compiler's log included."""
+    """Machine code of one entry for one architecture; ``cached``: it came from the disk cache, log included."""
 
     entry: str
     arch: str
     cubin: bytes = field(repr=False)
-    log: str
+    log: str = field(repr=False)
     resources: Resources
     cached: bool = False
 

@@ -1,7 +1,7 @@
 """Registers, shared memory, stack and spills of a kernel, read from the ELF of its cubin.
 
-No tool of the CUDA toolkit is needed, and a cubin that comes from a cache tells the same figures as a fresh one (the log
-of NVRTC may be empty). What is read where:
+No tool of the CUDA toolkit is needed, and a cubin that comes from a cache tells the same figures as a fresh one (NVRTC
+may give an empty log). What is read where:
 
     .nv.info             EIATTR_REGCOUNT, EIATTR_FRAME_SIZE: pairs (symbol, value)
     .nv.shared.<entry>   size of the static shared memory; from sm_90 on, 1 KB of it belongs to the system
