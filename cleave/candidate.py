@@ -1,0 +1,264 @@
+"""Candidates: what the algebraic search hands to the scheduler, and the file that lies between them.
+
+A *fold* makes dependent reductions over one axis iterable. Its state is a tuple of reductions; ``carry[k]`` restates member k of
+one state relative to a joint state. With refs ``old0, old1, ..`` (a state) and ``new0, new1, ..`` (the joint state):
+
+    joining two states X, Y:   new_k = monoid_k(carry_k(old := X), carry_k(old := Y)), in the order of members
+    a loop, absorbing form:    new_k = monoid_k(carry_k(old := running), reduction_k over this tile with members u := new_u)
+
+For softmax attention, members (m, l, acc): carry = (old0, exp_diff(old0, new0) * old1, exp_diff(old0, new0) * old2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from cleave.errors import SavedFileError
+from cleave.ir.axis import Axis
+from cleave.ir.dim import Dim
+from cleave.ir.graph import Graph, Reduce, Term
+from cleave.ir.index import spell
+from cleave.ir.text import parse_graph, parse_term, term_text
+
+FORMAT = "cleave-candidates"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How reductions over ``axis`` that depend on one another run as one loop, or are merged from parts.
+
+    ``members`` are reductions of the candidate's graph in dependency order; ``carry[k]`` is a term over ``Ref("old<j>")`` and
+    ``Ref("new<j>")``. ``absorbing`` says that a tile may be computed relative to the joint state (telescoping), see the module.
+    """
+
+    axis: Axis
+    members: tuple[Reduce, ...]
+    carry: tuple[Term, ...]
+    absorbing: bool
+
+
+@dataclass(frozen=True)
+class Split:
+    """A reduction split with a symbolic count: base axis (by name, in the input graph), its two axes, count and chunk length."""
+
+    base: str
+    outer: Axis
+    inner: Axis
+    count: str
+    chunk: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rewrite: which rule, where (words such as ``O / mul.0 / sum[t]``), and the terms before and after, as text."""
+
+    rule: str
+    place: str
+    before: str
+    after: str
+    backward: bool = False
+
+
+@dataclass(frozen=True)
+class GraphCost:
+    """Symbolic cost of a graph as a DAG: multiply-adds and other operations, transcendentals, elements moved, dependent passes."""
+
+    work: Dim
+    transcendental: Dim
+    traffic: Dim
+    passes: int
+
+    def __str__(self) -> str:
+        parts = (f"work {self.work}", f"transcendental {self.transcendental}", f"traffic {self.traffic}")
+        return ", ".join(parts) + f", {self.passes} passes"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An equivalent graph with its derivation, its folds, its splits and what it rests on.
+
+    ``exactness`` is the weakest class among the rules used: exact, reassociates, numerically-unsafe.
+    """
+
+    name: str
+    graph: Graph
+    origin: Graph
+    steps: tuple[Step, ...] = ()
+    folds: tuple[Fold, ...] = ()
+    splits: tuple[Split, ...] = ()
+    cost: GraphCost | None = None
+    exactness: str = "exact"
+    assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Names of the rules used, in order of first use."""
+        return tuple(dict.fromkeys(s.rule for s in self.steps))
+
+    def fold_over(self, axis: Axis, members: Iterable[Reduce]) -> Fold | None:
+        """The fold over an axis whose state contains all of some reductions, if the candidate brings one."""
+        wanted = set(members)
+        return next((f for f in self.folds if f.axis is axis and wanted <= set(f.members)), None)
+
+    def text(self) -> str:
+        lines = [f"candidate {self.name}: {', '.join(self.rules) or 'as written'}", self.graph.text().rstrip()]
+        for f in self.folds:
+            lines.append(f"fold over {f.axis}" + (", absorbing" if f.absorbing else ""))
+            lines += [f"  {m.op}: {c}" for m, c in zip(f.members, f.carry, strict=True)]
+        return "\n".join(lines) + "\n"
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        from cleave.display import preformatted
+
+        return preformatted(self.text())
+
+
+def as_written(g: Graph) -> Candidate:
+    """The input graph as a candidate of its own: no rule, no fold."""
+    return Candidate("as written", g, g)
+
+
+# ---- saving and loading -------------------------------------------------------------------------------------------------
+
+
+class _SavedFold(msgspec.Struct, forbid_unknown_fields=True):
+    axis: str
+    members: list[str]
+    carry: list[str]
+    absorbing: bool
+
+
+class _SavedSplit(msgspec.Struct, forbid_unknown_fields=True):
+    base: str
+    outer: str
+    inner: str
+    count: str
+    chunk: str
+
+
+class _SavedStep(msgspec.Struct, forbid_unknown_fields=True):
+    rule: str
+    place: str
+    before: str
+    after: str
+    backward: bool = False
+
+
+class _SavedCost(msgspec.Struct, forbid_unknown_fields=True):
+    work: str
+    transcendental: str
+    traffic: str
+    passes: int
+
+
+class _SavedCandidate(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    graph: str
+    steps: list[_SavedStep]
+    folds: list[_SavedFold]
+    splits: list[_SavedSplit]
+    cost: _SavedCost | None
+    exactness: str
+    assumptions: list[str]
+    notes: list[str]
+
+
+class _SavedFile(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    version: int
+    origin: str
+    candidates: list[_SavedCandidate]
+
+
+def save_candidates(candidates: Sequence[Candidate], path: str | Path) -> None:
+    """Write candidates of one input graph as JSON, atomically."""
+    if not candidates:
+        raise SavedFileError("no candidates to save", location=str(path))
+    saved = _SavedFile(FORMAT, VERSION, candidates[0].origin.text(), [_saved(c) for c in candidates])
+    target = Path(path)
+    temporary = target.with_name(target.name + ".part")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=1))
+    temporary.replace(target)
+
+
+def load_candidates(path: str | Path) -> tuple[Candidate, ...]:
+    """Read what ``save_candidates`` wrote; anything else is a ``SavedFileError`` that says what is wrong."""
+    where = Path(path).name
+    try:
+        saved = msgspec.json.decode(Path(path).read_bytes(), type=_SavedFile)
+    except OSError as error:
+        raise SavedFileError(f"can't be read: {error.strerror}", location=where) from None
+    except msgspec.MsgspecError as error:
+        raise SavedFileError(f"is no saved result: {error}", location=where) from None
+    if saved.format != FORMAT or saved.version != VERSION:
+        raise SavedFileError(f"is {saved.format} version {saved.version}, expected {FORMAT} version {VERSION}", location=where)
+    origin = parse_graph(saved.origin, where)
+    return tuple(_loaded(c, origin, where) for c in saved.candidates)
+
+
+def _saved(c: Candidate) -> _SavedCandidate:
+    def text(t: Term) -> str:
+        return term_text(c.graph, t)
+
+    cost = c.cost
+    return _SavedCandidate(
+        c.name,
+        c.graph.text(),
+        [_SavedStep(s.rule, s.place, s.before, s.after, s.backward) for s in c.steps],
+        [_SavedFold(f.axis.name, [text(m) for m in f.members], [text(t) for t in f.carry], f.absorbing) for f in c.folds],
+        [_SavedSplit(s.base, s.outer.name, s.inner.name, s.count, s.chunk) for s in c.splits],
+        cost and _SavedCost(spell(cost.work), spell(cost.transcendental), spell(cost.traffic), cost.passes),
+        c.exactness,
+        list(c.assumptions),
+        list(c.notes),
+    )
+
+
+def _loaded(saved: _SavedCandidate, origin: Graph, where: str) -> Candidate:
+    g = parse_graph(saved.graph, where)
+    return Candidate(
+        saved.name,
+        g,
+        origin,
+        tuple(Step(s.rule, s.place, s.before, s.after, s.backward) for s in saved.steps),
+        tuple(_loaded_fold(f, g, where) for f in saved.folds),
+        tuple(Split(s.base, _axis(g, s.outer, where), _axis(g, s.inner, where), s.count, s.chunk) for s in saved.splits),
+        None if saved.cost is None else _loaded_cost(saved.cost, g, where),
+        saved.exactness,
+        tuple(saved.assumptions),
+        tuple(saved.notes),
+    )
+
+
+def _loaded_fold(saved: _SavedFold, g: Graph, where: str) -> Fold:
+    members: list[Reduce] = []
+    for text in saved.members:
+        member = parse_term(g, text, where)
+        if not isinstance(member, Reduce):
+            raise SavedFileError(f"fold member {text!r} is no reduction", location=where)
+        members.append(member)
+    carry = tuple(parse_term(g, text, where) for text in saved.carry)
+    return Fold(_axis(g, saved.axis, where), tuple(members), carry, saved.absorbing)
+
+
+def _loaded_cost(saved: _SavedCost, g: Graph, where: str) -> GraphCost:
+    from cleave.ir.text import parse_index
+
+    work, transcendental, traffic = (parse_index(g, t, where) for t in (saved.work, saved.transcendental, saved.traffic))
+    return GraphCost(work, transcendental, traffic, saved.passes)
+
+
+def _axis(g: Graph, name: str, where: str) -> Axis:
+    for a in g.axes:
+        if a.name == name:
+            return a
+    raise SavedFileError(f"axis {name!r} is not in the graph", location=where)

@@ -1,0 +1,92 @@
+"""Binding dims: what the shapes of arrays, and the caller, say about the symbols of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cleave.errors import ShapeError
+from cleave.ir.dim import check_binding
+from cleave.ir.graph import Graph
+from cleave.ir.index import Index, Symbol, evaluate, evaluate_pred, show, symbols_of
+
+
+def bind_dims(g: Graph, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Values of all symbols of a graph from input shapes and explicit bindings.
+
+    Shapes fix a symbol where an extent is that symbol or affine in it with the rest known. Everything is then checked: extents
+    against shapes, ranges, divisibility, constraints. Errors name the input, the axis, the extent found and the one expected.
+    """
+    values = dict(given or {})
+    known = {s.name: s for s in g.symbols}
+    for name in values:
+        if name not in known:
+            raise ShapeError(f"no dim {name!r}: the graph has {', '.join(known) or 'none'}", location=g.name)
+    for symbol in known.values():
+        if symbol.value is not None:
+            values.setdefault(symbol.name, symbol.value)
+    _check_ranks(g, shapes)
+    _solve(g, shapes, values)
+    missing = [name for name in known if name not in values]
+    if missing:
+        raise ShapeError(f"dim {missing[0]} has no value: bind it ({missing[0]}=...)", location=g.name)
+    check_dims(g, shapes, values)
+    return values
+
+
+def _check_ranks(g: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
+    for buffer in g.inputs:
+        if buffer.name in shapes and len(shapes[buffer.name]) != len(buffer.shape):
+            wanted = ", ".join(map(show, buffer.shape))
+            got = tuple(shapes[buffer.name])
+            raise ShapeError(f"rank {len(got)} (shape {got}), expected [{wanted}]", location=f"input {buffer.name}")
+
+
+def _solve(g: Graph, shapes: Mapping[str, Sequence[int]], values: dict[str, int]) -> None:
+    """Take symbols out of extents until nothing new is learnt."""
+    equations = [
+        (extent, int(size)) for b in g.inputs if b.name in shapes for extent, size in zip(b.shape, shapes[b.name], strict=True)
+    ]
+    learnt = True
+    while learnt:
+        learnt = False
+        for extent, size in equations:
+            found = _solved(extent, size, values)
+            if found is not None:
+                values[found[0]] = found[1]
+                learnt = True
+
+
+def _solved(extent: Index, size: int, values: Mapping[str, int]) -> tuple[str, int] | None:
+    open_symbols: list[Symbol] = [s for s in symbols_of(extent) if s.name not in values]
+    if len(open_symbols) != 1:
+        return None
+    symbol = open_symbols[0]
+    linear = extent.linear_in(symbol)
+    if linear is None:
+        return None
+    factor, rest = int(evaluate(linear[0], values)), size - int(evaluate(linear[1], values))
+    return (symbol.name, rest // factor) if factor and rest % factor == 0 else None
+
+
+def check_dims(g: Graph, shapes: Mapping[str, Sequence[int]], values: Mapping[str, int]) -> None:
+    for buffer in g.inputs:
+        for position, (extent, size) in enumerate(zip(buffer.shape, shapes.get(buffer.name, ()), strict=False)):
+            wanted = int(evaluate(extent, values))
+            if wanted != size:
+                because = "" if extent.constant is not None else f" ({show(extent)} = {wanted} {_origin(g, shapes, extent)})"
+                raise ShapeError(f"extent {size}, expected {wanted}{because}", location=f"input {buffer.name}, axis {position}")
+    for symbol in g.symbols:
+        check_binding(symbol, values[symbol.name])
+    for pred in g.constraints:
+        if not bool(evaluate_pred(pred, values)):
+            raise ShapeError(f"constraint {pred} does not hold for {dict(values)}", location=g.name)
+
+
+def _origin(g: Graph, shapes: Mapping[str, Sequence[int]], extent: Index) -> str:
+    """Which argument fixed the extent, for messages."""
+    for buffer in g.inputs:
+        if buffer.name in shapes:
+            for position, other in enumerate(buffer.shape):
+                if other is extent:
+                    return f"from input {buffer.name}, axis {position}"
+    return "as bound"

@@ -1,0 +1,123 @@
+"""Invariants of graphs, checked when one is made: they are what every later stage relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cleave.errors import GraphError
+from cleave.ir.axis import Axis, owners
+from cleave.ir.dim import is_dim
+from cleave.ir.graph import Cast, Graph, Input, Load, Map, Output, Reduce, Ref, Term, Where, free, term_indices, walk
+from cleave.ir.index import BoolRead, Index, Position, Pred, Read, And, Not, Or, axes_of, inputs_of, pred_axes, show
+from cleave.ir.op import DTYPES, FLOATS, INTEGERS, MAPS, MONOIDS
+
+
+def check_graph(g: Graph) -> None:
+    """Names, dtypes and ranks of buffers; operations known; scopes closed; extents without cycles; stores injective."""
+    names = [b.name for b in (*g.inputs, *g.outputs)]
+    for name in names:
+        if names.count(name) > 1:
+            raise GraphError(f"two buffers are called {name!r}", location=g.name)
+    if not g.outputs:
+        raise GraphError("no output", location=g.name)
+    symbols: dict[str, object] = {}
+    for s in g.symbols:
+        if symbols.setdefault(s.name, s) is not s:
+            raise GraphError(f"dim {s.name} is declared twice, with different facts", location=g.name)
+    for buffer in (*g.inputs, *g.outputs):
+        _check_buffer(g, buffer)
+    for t in walk(*g.terms):
+        _check_term(g, t)
+    for a in g.axes:
+        if a in owners(a):
+            raise GraphError(f"the extent of axis {a} depends on the axis itself", location=g.name)
+        _check_reads(g, a.extent)
+    for o in g.outputs:
+        _check_output(g, o)
+    for pred in g.constraints:
+        if pred_axes(pred):
+            raise GraphError(f"constraint {pred} mentions an axis: constraints are over dims", location=g.name)
+
+
+def _check_buffer(g: Graph, buffer: Input | Output) -> None:
+    if buffer.dtype not in DTYPES:
+        raise GraphError(f"dtype {buffer.dtype!r}: allowed are {', '.join(DTYPES)}", location=f"{g.name}, {buffer.name}")
+    for extent in buffer.shape:
+        if not is_dim(extent):
+            raise GraphError(f"extent {extent} is no dim", location=f"{g.name}, {buffer.name}")
+
+
+def _check_term(g: Graph, t: Term) -> None:
+    match t:
+        case Load(name, indices):
+            _check_access(g, name, indices, FLOATS | INTEGERS)
+        case Map(op, args) if op not in MAPS or MAPS[op].arity != len(args):
+            raise GraphError(f"operation {op} of {len(args)} operands is unknown", location=g.name)
+        case Reduce(op, _, _) if op not in MONOIDS:
+            raise GraphError(f"reduction {op}: allowed are {', '.join(MONOIDS)}", location=g.name)
+        case Cast(dtype, _) if dtype not in FLOATS:
+            raise GraphError(f"cast to {dtype}: allowed are {', '.join(sorted(FLOATS))}", location=g.name)
+        case Ref(name, _):
+            raise GraphError(f"reference {name} to a value outside the graph", location=g.name)
+        case Where(pred, _, _):
+            _check_pred(g, pred)
+        case _:
+            pass
+    for i in term_indices(t):
+        _check_reads(g, i)
+
+
+def _check_pred(g: Graph, pred: Pred) -> None:
+    match pred:
+        case BoolRead(name, indices):
+            _check_access(g, name, indices, frozenset({"bool"}))
+        case And(p, q) | Or(p, q):
+            _check_pred(g, p)
+            _check_pred(g, q)
+        case Not(p):
+            _check_pred(g, p)
+        case _:
+            pass
+
+
+def _reads(i: Index) -> Iterable[Read]:
+    from cleave.ir.index import parts
+
+    for atom in i.atoms():
+        if isinstance(atom, Read):
+            yield atom
+        if not isinstance(atom, Position):
+            for part in parts(atom):
+                yield from _reads(part)
+
+
+def _check_reads(g: Graph, i: Index) -> None:
+    for r in _reads(i):
+        _check_access(g, r.input, r.indices, INTEGERS)
+
+
+def _check_access(g: Graph, name: str, indices: tuple[Index, ...], allowed: frozenset[str]) -> None:
+    source = g.input(name)
+    if len(indices) != len(source.shape):
+        raise GraphError(f"{name} has rank {len(source.shape)}, read with {len(indices)} indices", location=g.name)
+    if source.dtype not in allowed:
+        raise GraphError(f"{name} is {source.dtype}: {' or '.join(sorted(allowed))} is needed here", location=g.name)
+
+
+def _check_output(g: Graph, o: Output) -> None:
+    where = f"{g.name}, output {o.name}"
+    if o.dtype not in FLOATS:
+        raise GraphError(f"dtype {o.dtype}: allowed are {', '.join(sorted(FLOATS))}", location=where)
+    if len(o.indices) != len(o.shape):
+        raise GraphError(f"rank {len(o.shape)}, stored with {len(o.indices)} indices", location=where)
+    stored = frozenset[Axis]().union(*(axes_of(i) for i in o.indices))
+    loose = free(o.term) - stored
+    if loose:
+        names = ", ".join(sorted(a.name for a in loose))
+        raise GraphError(f"depends on {names}, which no store index mentions: reduce over it or store along it", location=where)
+    for i in o.indices:
+        for atom in i.atoms():
+            if isinstance(atom, Position) and i.linear_in(atom) is None:
+                raise GraphError(f"store index {show(i)} is not affine in {atom.axis}", location=where)
+        if any(name == o.name for name in inputs_of(i)):
+            raise GraphError(f"store index {show(i)} reads the output", location=where)

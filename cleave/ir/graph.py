@@ -1,0 +1,505 @@
+"""Tensor graphs: a term is a function from named axes to reals; broadcasting is implicit.
+
+    Term   ::= Load input [Index ..] | Const value | IndexValue index
+             | Map op [Term ..] | Reduce monoid axis Term | Where pred Term Term | Cast dtype Term
+    Output ::= name dtype shape, stored at [Index ..]
+    Graph  ::= name, inputs (name, dtype, shape), outputs, constraints on dims
+
+Matmul is ``Reduce(sum, k, a * b)``. Terms are hash-consed. A graph made by ``graph()`` has canonical axis names, so graphs that
+are equal up to the names of their axes are one object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Union
+
+from cleave.errors import GraphError
+from cleave.ir.axis import Axis
+from cleave.ir.index import (
+    Atom,
+    Index,
+    IndexLike,
+    Position,
+    Pred,
+    Symbol,
+    axes_of,
+    indices_of,
+    index,
+    spell,
+    substitute,
+    substitute_pred,
+    symbols_of,
+)
+from cleave.ir.intern import Interned, Node
+from cleave.ir.op import MAPS, MONOIDS
+
+node = dataclass(frozen=True, eq=False, repr=False)
+
+
+class _Term(Node):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        from cleave.ir.text import show_term
+
+        return show_term(self)  # type: ignore[arg-type]
+
+
+@node
+class Load(_Term, metaclass=Interned):
+    """The element of an input at indices."""
+
+    input: str
+    indices: tuple[Index, ...]
+
+
+@node
+class Const(_Term, metaclass=Interned):
+    value: float
+
+
+@node
+class IndexValue(_Term, metaclass=Interned):
+    """An integer expression as a number."""
+
+    index: Index
+
+
+@node
+class Map(_Term, metaclass=Interned):
+    """A pointwise operation of ``op.MAPS``."""
+
+    op: str
+    args: tuple[Term, ...]
+
+
+@node
+class Reduce(_Term, metaclass=Interned):
+    """The fold of the body over an axis with a monoid of ``op.MONOIDS``; binds the axis."""
+
+    op: str
+    axis: Axis
+    body: Term
+
+
+@node
+class Where(_Term, metaclass=Interned):
+    pred: Pred
+    then: Term
+    otherwise: Term
+
+
+@node
+class Cast(_Term, metaclass=Interned):
+    """Rounding to a storage type, written by the user or by the scheduler; no rule crosses it."""
+
+    dtype: str
+    operand: Term
+
+
+@node
+class Ref(_Term, metaclass=Interned):
+    """A value computed elsewhere, by name, with its free axes. Folds and tile programs only; ``graph()`` refuses it."""
+
+    name: str
+    axes: tuple[Axis, ...]
+
+
+Term = Union[Load, Const, IndexValue, Map, Reduce, Where, Cast, Ref]
+
+
+@dataclass(frozen=True)
+class Input:
+    name: str
+    dtype: str
+    shape: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """``name[indices] = term``; ``indices`` are affine and injective, ``shape`` is that of the buffer."""
+
+    name: str
+    dtype: str
+    shape: tuple[Index, ...]
+    indices: tuple[Index, ...]
+    term: Term
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Made by ``graph()``, which canonicalises and checks."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    constraints: tuple[Pred, ...] = ()
+
+    def input(self, name: str) -> Input:
+        for candidate in self.inputs:
+            if candidate.name == name:
+                return candidate
+        raise GraphError(f"no input {name!r}: the graph has {', '.join(i.name for i in self.inputs)}")
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return tuple(o.term for o in self.outputs)
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Every dim symbol of the graph, by name."""
+        return _graph_symbols(self)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Every axis, owners of ragged extents before what they own, otherwise by name."""
+        return _graph_axes(self)
+
+    def text(self) -> str:
+        from cleave.ir.text import show_graph
+
+        return show_graph(self)
+
+    def save(self, path: str) -> None:
+        from pathlib import Path
+
+        Path(path).write_text(self.text())
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        from cleave.display import preformatted
+
+        return preformatted(self.text())
+
+
+# ---- making terms
+
+
+def load(name: str, *indices: IndexLike) -> Load:
+    return Load(name, tuple(index(i) for i in indices))
+
+
+def const(value: float) -> Const:
+    return Const(float(value))
+
+
+def apply(op: str, *args: Term) -> Map:
+    """A pointwise operation; unknown names and wrong arities are errors."""
+    if op not in MAPS:
+        raise GraphError(f"operation {op!r}: allowed are {', '.join(MAPS)}")
+    if MAPS[op].arity != len(args):
+        raise GraphError(f"{op} takes {MAPS[op].arity} operands, {len(args)} given")
+    return Map(op, args)
+
+
+def fold(op: str, axis: Axis, body: Term) -> Reduce:
+    """A reduction; unknown monoids are errors."""
+    if op not in MONOIDS:
+        raise GraphError(f"reduction {op!r}: allowed are {', '.join(MONOIDS)}")
+    return Reduce(op, axis, body)
+
+
+# ---- walking
+
+
+def children(term: Term) -> tuple[Term, ...]:
+    match term:
+        case Map(_, args):
+            return args
+        case Reduce(_, _, body):
+            return (body,)
+        case Where(_, a, b):
+            return (a, b)
+        case Cast(_, a):
+            return (a,)
+        case Load() | Const() | IndexValue() | Ref():
+            return ()
+
+
+def rebuild(term: Term, new: Sequence[Term]) -> Term:
+    """The same operation over other children."""
+    match term:
+        case Map(op, _):
+            return Map(op, tuple(new))
+        case Reduce(op, axis, _):
+            return Reduce(op, axis, new[0])
+        case Where(pred, _, _):
+            return Where(pred, new[0], new[1])
+        case Cast(dtype, _):
+            return Cast(dtype, new[0])
+        case Load() | Const() | IndexValue() | Ref():
+            return term
+
+
+def walk(*roots: Term) -> list[Term]:
+    """Every distinct term, children first, in a fixed order."""
+    seen: set[Term] = set()
+    out: list[Term] = []
+    stack: list[tuple[Term, Iterator[Term]]] = []
+    for root in roots:
+        if root in seen:
+            continue
+        seen.add(root)
+        stack.append((root, iter(children(root))))
+        while stack:
+            top, rest = stack[-1]
+            for child in rest:
+                if child not in seen:
+                    seen.add(child)
+                    stack.append((child, iter(children(child))))
+                    break
+            else:
+                stack.pop()
+                out.append(top)
+    return out
+
+
+def replace(term: Term, mapping: Mapping[Term, Term]) -> Term:
+    """Substitute whole subterms; the caller answers for scope."""
+    made: dict[Term, Term] = {}
+    for t in walk(term):
+        made[t] = mapping[t] if t in mapping else rebuild(t, [made[c] for c in children(t)]) if children(t) else t
+    return made[term]
+
+
+def reductions(*roots: Term) -> list[Reduce]:
+    return [t for t in walk(*roots) if isinstance(t, Reduce)]
+
+
+def term_indices(term: Term) -> tuple[Index, ...]:
+    """Index expressions written in this very node (of a predicate too)."""
+    match term:
+        case Load(_, indices):
+            return indices
+        case IndexValue(i):
+            return (i,)
+        case Where(pred, _, _):
+            return indices_of(pred)
+        case _:
+            return ()
+
+
+@cache
+def free(term: Term) -> frozenset[Axis]:
+    """Axes that the value depends on. A reduction depends on what its extent depends on as well."""
+    out = frozenset[Axis]().union(*(free(c) for c in children(term)), *(axes_of(i) for i in term_indices(term)))
+    if isinstance(term, Reduce):
+        out = (out - {term.axis}) | axes_of(term.axis.extent)
+    return out | frozenset(term.axes) if isinstance(term, Ref) else out
+
+
+# ---- substitution of axes
+
+
+def substitute_axes(term: Term, mapping: Mapping[Axis, Index]) -> Term:
+    """Put index expressions in the place of free axes, down to the loads.
+
+    Extents of bound axes that read a replaced axis change with it. The caller answers for capture: no replacement may mention
+    an axis that is bound in the term where it lands.
+    """
+    made: dict[tuple[Term, tuple[tuple[Axis, Index], ...]], Term] = {}
+
+    def go(t: Term, m: Mapping[Axis, Index]) -> Term:
+        live = {a: i for a, i in m.items() if a in free(t)}
+        if not live:
+            return t
+        key = (t, tuple(live.items()))
+        if key not in made:
+            made[key] = _substitute_node(t, live, go)
+        return made[key]
+
+    return go(term, mapping)
+
+
+def _substitute_node(t: Term, m: Mapping[Axis, Index], go: Callable[[Term, Mapping[Axis, Index]], Term]) -> Term:
+    atoms: dict[Atom, Index] = {Position(a): i for a, i in m.items()}
+    match t:
+        case Load(name, indices):
+            return Load(name, tuple(substitute(i, atoms) for i in indices))
+        case IndexValue(i):
+            return IndexValue(substitute(i, atoms))
+        case Where(pred, a, b):
+            return Where(substitute_pred(pred, atoms), go(a, m), go(b, m))
+        case Ref(name, axes):
+            return Ref(name, tuple(_only_axis(m[a]) if a in m else a for a in axes))
+        case Reduce(op, axis, body):
+            bound = Axis(axis.name, substitute(axis.extent, atoms), axis.kind)
+            inside = {a: i for a, i in m.items() if a is not axis}
+            return Reduce(op, bound, go(body, inside if bound is axis else {**inside, axis: bound.position}))
+        case _:
+            return rebuild(t, [go(c, m) for c in children(t)])
+
+
+def _only_axis(position: Index) -> Axis:
+    atom = position.atom
+    if not isinstance(atom, Position):
+        raise GraphError(f"a reference by name can only be renamed along an axis, not read at {position}")
+    return atom.axis
+
+
+def rename_axis(term: Term, old: Axis, new: Axis) -> Term:
+    return substitute_axes(term, {old: new.position})
+
+
+# ---- canonical names
+
+
+def base_name(axis: Axis) -> str:
+    """What a canonical name starts with: ``t`` for extent t, ``n64`` for 64, ``kv_len_b`` for ``kv_len[b]``; chunk axes keep theirs."""
+    if axis.kind != "plain":
+        return axis.name
+    words = re.sub(r"\W+", "_", spell(axis.extent).replace("dim.", "")).strip("_")
+    return f"n{words}" if words[:1].isdigit() else words or "r"
+
+
+@cache
+def _blocked(term: Term, axis: Axis) -> frozenset[str]:
+    """Names bound in the term by binders whose body mentions the axis: renaming it to one of them would be captured."""
+    if axis not in free(term):
+        return frozenset()
+    inner = frozenset[str]().union(*(_blocked(c, axis) for c in children(term)))
+    return inner | {term.axis.name} if isinstance(term, Reduce) else inner
+
+
+def _fresh(base: str, taken: Iterable[str]) -> str:
+    taken = frozenset(taken)
+    for number in range(len(taken) + 1):
+        name = f"{base}{number}" if number else base
+        if name not in taken:
+            return name
+    raise AssertionError("more names than taken ones")
+
+
+def canonical(term: Term) -> Term:
+    """Each bound axis gets, bottom-up, the smallest name of its kind that is neither free in its body nor captured there.
+
+    Alpha-equal terms become the same object, and axes that range over one shared subterm keep one name (unique names would tear
+    the maximum and the sum of a softmax apart).
+    """
+    made: dict[Term, Term] = {}
+    for t in walk(term):
+        new = rebuild(t, [made[c] for c in children(t)]) if children(t) else t
+        if isinstance(new, Reduce):
+            taken = {a.name for a in free(new.body) if a is not new.axis} | _blocked(new.body, new.axis)
+            bound = Axis(_fresh(base_name(new.axis), taken), new.axis.extent, new.axis.kind)
+            new = Reduce(new.op, bound, rename_axis(new.body, new.axis, bound))
+        made[t] = new
+    return made[term]
+
+
+def graph(name: str, inputs: Sequence[Input], outputs: Sequence[Output], constraints: Sequence[Pred] = ()) -> Graph:
+    """A checked graph with canonical axis names."""
+    from cleave.ir.check import check_graph
+
+    made = Graph(name, tuple(inputs), _canonical_outputs(outputs), tuple(constraints))
+    check_graph(made)
+    return made
+
+
+def _canonical_outputs(outputs: Sequence[Output]) -> tuple[Output, ...]:
+    order = dict.fromkeys(a for o in outputs for i in o.indices for a in sorted(axes_of(i), key=lambda a: a.name))
+    temporary = {a: Axis(f"%{n}", a.extent, a.kind) for n, a in enumerate(order)}
+    final = _settle(list(order))
+    out: list[Output] = []
+    for o in outputs:
+        # through temporary names, so that a swap of two names cannot capture; bound names settle last, around the final free ones
+        term = _rename_all(canonical(_rename_all(o.term, temporary)), {temporary[a]: final[a] for a in order})
+        atoms: dict[Atom, Index] = {Position(a): final[a].position for a in order}
+        out.append(Output(o.name, o.dtype, o.shape, tuple(substitute(i, atoms) for i in o.indices), canonical(term)))
+    return tuple(out)
+
+
+def _settle(order: Sequence[Axis]) -> dict[Axis, Axis]:
+    """Canonical names of the output axes in order of occurrence; extents that read an output axis follow it."""
+    final: dict[Axis, Axis] = {}
+    for a in order:
+        atoms: dict[Atom, Index] = {Position(b): final[b].position for b in final}
+        final[a] = Axis(_fresh(base_name(a), {b.name for b in final.values()}), substitute(a.extent, atoms), a.kind)
+    return final
+
+
+def _rename_all(term: Term, names: Mapping[Axis, Axis]) -> Term:
+    """Rename free axes; bound axes that carry one of the new names step aside first."""
+    taken = {a.name for a in names.values()}
+    made: dict[Term, Term] = {}
+    for t in walk(term):
+        new = rebuild(t, [made[c] for c in children(t)]) if children(t) else t
+        if isinstance(new, Reduce) and new.axis.name in taken:
+            used = taken | {a.name for a in free(new.body)} | _blocked(new.body, new.axis)
+            bound = Axis(_fresh(new.axis.name + "_", used), new.axis.extent, new.axis.kind)
+            new = Reduce(new.op, bound, rename_axis(new.body, new.axis, bound))
+        made[t] = new
+    return substitute_axes(made[term], {a: b.position for a, b in names.items()})
+
+
+# ---- tables of a graph
+
+
+def axes_in(terms: Iterable[Term], indices: Iterable[Index] = ()) -> tuple[Axis, ...]:
+    """Every axis of some terms and index expressions, owners of ragged extents first, otherwise by name."""
+    found: set[Axis] = set()
+    for t in walk(*terms):
+        found |= free(t) | ({t.axis} if isinstance(t, Reduce) else frozenset[Axis]())
+    for i in indices:
+        found |= axes_of(i)
+    out: dict[Axis, None] = {}
+
+    def add(a: Axis) -> None:
+        for owner in sorted(axes_of(a.extent), key=lambda b: b.name):
+            add(owner)
+        out.setdefault(a)
+
+    for a in sorted(found, key=lambda b: (b.name, spell(b.extent))):
+        add(a)
+    return tuple(out)
+
+
+def _graph_axes(g: Graph) -> tuple[Axis, ...]:
+    return axes_in(g.terms, (i for o in g.outputs for i in o.indices))
+
+
+def _graph_symbols(g: Graph) -> tuple[Symbol, ...]:
+    found: set[Symbol] = set()
+    for buffer in (*g.inputs, *g.outputs):
+        found = found.union(*(symbols_of(i) for i in buffer.shape))
+    for pred in g.constraints:
+        found = found.union(*(symbols_of(i) for i in indices_of(pred)))
+    for a in g.axes:
+        found |= symbols_of(a.extent)
+    for t in walk(*g.terms):
+        found = found.union(*(symbols_of(i) for i in term_indices(t)))
+    return tuple(sorted(found, key=lambda s: s.name))
+
+
+def tensor_key(term: Term) -> Term:
+    """The term with its free axes renamed in order of first occurrence: two readings of one tensor share it."""
+    order: dict[Axis, None] = {}
+    for t in walk(term):
+        for i in term_indices(t):
+            for a in sorted(axes_of(i) & free(term), key=lambda b: b.name):
+                order.setdefault(a)
+    return canonical(_rename_all(term, {a: Axis(f"%{n}", a.extent, a.kind) for n, a in enumerate(order)}))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A position in a graph: the output's name and the child numbers down from its term."""
+
+    output: str
+    path: tuple[int, ...] = field(default=())
+
+
+def at(g: Graph, place: Place) -> Term:
+    """The term at a place."""
+    term = next(o.term for o in g.outputs if o.name == place.output)
+    for step in place.path:
+        term = children(term)[step]
+    return term
+
+

@@ -1,0 +1,56 @@
+"""Hash-consing: structurally equal nodes are one object, so equality is identity and every pass is a dict over nodes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import fields
+from typing import Any, cast
+from weakref import WeakValueDictionary
+
+
+class Interned(type):
+    """Metaclass of frozen dataclasses (``eq=False``): a call with equal arguments returns the object that already exists.
+
+    Keys hold the types of plain numbers as well, so that 1, 1.0 and True stay apart.
+    """
+
+    _table: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+    _lock = threading.RLock()
+
+    def __call__(cls, *args: Any, **named: Any) -> Any:
+        if named:
+            args = (*args, *(named.pop(f.name) for f in fields(cast(Any, cls))[len(args) :] if f.name in named))
+            if named:
+                raise TypeError(f"{cls.__name__} has no field {', '.join(named)}")
+        key = (cls, tuple(_key(a) for a in args))
+        with Interned._lock:
+            found = Interned._table.get(key)
+            if found is None:
+                found = super().__call__(*args)
+                Interned._table[key] = found
+        return found
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, float):
+        return (float, value.hex())
+    if isinstance(value, (int, bool)):
+        return (type(value), value)
+    if isinstance(value, tuple):
+        return tuple(_key(v) for v in cast("tuple[Any, ...]", value))
+    return value
+
+
+class Node:
+    """Base of interned dataclasses: identity equality, and pickling through the constructor so that it survives."""
+
+    __slots__ = ("__weakref__",)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, f.name) for f in fields(cast(Any, self)))
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self

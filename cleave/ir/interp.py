@@ -1,0 +1,201 @@
+"""The float64 meaning of graphs: the specification that everything else is compared with.
+
+Values are NumPy arrays with one dimension per axis of the graph (size 1 where a term does not depend on it). Positions beyond a
+ragged extent do not exist: reductions see the identity there, and stores leave them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cleave.errors import GraphError
+from cleave.ir.axis import Axis
+from cleave.ir.bind import bind_dims
+from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Output, Reduce, Ref, Term, Where, free, walk
+from cleave.ir.index import Index, Pred, axes_of, evaluate, evaluate_pred, read_clipped
+from cleave.ir.op import MAPS, MONOIDS, round_to
+
+Array = NDArray[Any]
+
+
+@dataclass
+class Space:
+    """Axes, where they are, and which positions exist, under values of the dims and of the integer inputs."""
+
+    order: tuple[Axis, ...]
+    inputs: Mapping[str, Array]
+    environment: dict[Any, Any]
+    valid: dict[Axis, Array] = field(default_factory=dict[Axis, Array])
+
+    def number(self, a: Axis) -> int:
+        return self.order.index(a)
+
+    def along(self, a: Axis, values: Array) -> Array:
+        """A vector laid along an axis."""
+        shape = [1] * len(self.order)
+        shape[self.number(a)] = len(values)
+        return values.reshape(shape)
+
+    def valid_for(self, axes: Iterable[Axis]) -> Array:
+        """Where positions on all of some axes exist."""
+        out: Array = np.ones([1] * len(self.order), dtype=bool)
+        for a in sorted(axes, key=self.number):
+            out = out & self.valid[a]
+        return out
+
+
+def make_space(
+    order: tuple[Axis, ...],
+    inputs: Mapping[str, Array],
+    dims: Mapping[str, int],
+    at: Mapping[Axis, Array] | None = None,
+) -> Space:
+    """Positions 0 .. greatest extent on every axis, or those given in ``at``; ``order`` has owners before what they own."""
+    space = Space(order, inputs, dict(dims))
+    for a in order:
+        extent: Array = np.asarray(evaluate(a.extent, space.environment, inputs))
+        positions = np.arange(max(int(extent.max(initial=0)), 0)) if at is None or a not in at else np.asarray(at[a])
+        space.environment[a] = space.along(a, positions)
+        space.valid[a] = (space.environment[a] < extent) & (space.environment[a] >= 0)
+    return space
+
+
+def value(term: Term, space: Space, memo: dict[Term, Array] | None = None) -> Array:
+    """The value of a term at every position of a space; unspecified where an axis of the term has no position."""
+    memo = {} if memo is None else memo
+    with np.errstate(all="ignore"):
+        for t in walk(term):
+            if t not in memo:
+                memo[t] = _node_value(t, space, memo)
+    return memo[term]
+
+
+def _node_value(t: Term, space: Space, memo: Mapping[Term, Array]) -> Array:
+    match t:
+        case Load(name, indices):
+            return load_value(name, indices, space.valid_for(free(t)), space.inputs, space.environment)
+        case Const(number):
+            return np.full([1] * len(space.order), number)
+        case IndexValue(i):
+            return _full_rank(evaluate(i, space.environment, space.inputs), space).astype(np.float64)
+        case Map(op, args):
+            return MAPS[op].meaning(*(memo[a] for a in args))
+        case Where(pred, a, b):
+            return np.where(pred_value(pred, space), memo[a], memo[b])
+        case Cast(dtype, a):
+            return round_to(memo[a], dtype)
+        case Reduce():
+            return _reduce_value(t, space, memo)
+        case Ref(name, _):
+            raise GraphError(f"{name} has no value: put it into the memo")
+
+
+def _full_rank(number: Any, space: Space) -> Array:
+    array: Array = np.asarray(number)
+    return array.reshape([1] * len(space.order)) if array.ndim == 0 else array
+
+
+def load_value(name: str, indices: tuple[Index, ...], valid: Array, inputs: Mapping[str, Array], environment: Mapping[Any, Any]) -> Array:
+    """Elements of an input; reading outside it at a position that exists is an error, never clipped silently."""
+    array = inputs[name]
+    where = [evaluate(i, environment, inputs) for i in indices]
+    for number, (position, extent) in enumerate(zip(where, array.shape, strict=True)):
+        outside = valid & ((np.asarray(position) < 0) | (np.asarray(position) >= extent))
+        if np.any(outside):
+            bad = int(np.broadcast_to(position, outside.shape)[outside][0])
+            raise GraphError(f"index {bad}, allowed is 0 <= index < {extent}", location=f"input {name}, axis {number}")
+    found: Array = np.asarray(read_clipped(array, where))
+    found = found.astype(np.float64) if found.ndim else np.full([1] * valid.ndim, float(found))
+    return np.where(valid, found, 0.0)
+
+
+def pred_value(pred: Pred, space: Space) -> Array:
+    return np.asarray(evaluate_pred(pred, space.environment, space.inputs))
+
+
+def _reduce_value(t: Reduce, space: Space, memo: Mapping[Term, Array]) -> Array:
+    number, monoid = space.number(t.axis), MONOIDS[t.op]
+    factors = product_factors(t.body)
+    if t.op == "sum" and len(factors) > 1:
+        contracted = _contract(factors, t.axis, space, memo)
+        if contracted is not None:
+            return contracted
+    body = np.where(space.valid[t.axis], memo[t.body], monoid.identity)
+    size = space.environment[t.axis].shape[number]
+    if body.shape[number] != size:
+        body = np.broadcast_to(body, [size if k == number else n for k, n in enumerate(body.shape)])
+    return monoid.reduce(body, axis=number, keepdims=True, initial=monoid.identity)
+
+
+def product_factors(t: Term) -> list[Term]:
+    """a * (b * c) -> [a, b, c]."""
+    if isinstance(t, Map) and t.op == "mul":
+        return [f for a in t.args for f in product_factors(a)]
+    return [t]
+
+
+def _contract(factors: list[Term], axis: Axis, space: Space, memo: Mapping[Term, Array]) -> Array | None:
+    """sum over axis of a product without making the product; None where an infinite factor could meet a zero that is no value."""
+    if not all(np.isfinite(memo[f]).all() for f in factors):
+        return None
+    number, valid = space.number(axis), space.valid[axis]
+    operands = [np.where(valid, memo[f], 0.0) if axis in free(f) else memo[f] for f in factors]
+    operands.append(np.where(valid, 1.0, 0.0))
+    squeezed: list[Any] = []
+    kept: set[int] = set()
+    for array in operands:
+        labels = [k for k, n in enumerate(array.shape) if n != 1]
+        squeezed += [array.reshape([array.shape[k] for k in labels]), labels]
+        kept |= set(labels)
+    out = sorted(kept - {number})
+    result: Array = np.einsum(*squeezed, out, optimize=True)
+    shape = [1] * len(space.order)
+    for k, n in zip(out, result.shape, strict=True):
+        shape[k] = n
+    return result.reshape(shape)
+
+
+def interpret(
+    g: Graph,
+    inputs: Mapping[str, Any],
+    dims: Mapping[str, int] | None = None,
+    at: Mapping[Axis, Array] | None = None,
+) -> dict[str, Array]:
+    """Outputs of a graph in float64, rounded to nothing; NaN where nothing is stored.
+
+    ``dims`` binds symbols that no input shape fixes. ``at`` restricts output axes to some positions: then only the elements there
+    are computed and the rest stays NaN.
+    """
+    arrays = {i.name: np.asarray(inputs[i.name]) for i in g.inputs if i.name in inputs}
+    for i in g.inputs:
+        if i.name not in arrays:
+            raise GraphError("missing", location=f"input {i.name}")
+    values = bind_dims(g, {n: a.shape for n, a in arrays.items()}, dims)
+    space = make_space(g.axes, arrays, values, at)
+    memo: dict[Term, Array] = {}
+    return {o.name: _stored(o, space, value(o.term, space, memo)) for o in g.outputs}
+
+
+def _stored(o: Output, space: Space, result: Array) -> Array:
+    shape = tuple(int(evaluate(extent, space.environment)) for extent in o.shape)
+    out = np.full(shape, np.nan)
+    store(out, o.name, o.indices, result, space)
+    return out
+
+
+def store(out: Array, name: str, indices: tuple[Index, ...], result: Array, space: Space) -> None:
+    """Write a value at the positions that exist; outside the buffer is an error."""
+    stored = frozenset[Axis]().union(*(axes_of(i) for i in indices))
+    where: list[Any] = [np.asarray(evaluate(i, space.environment, space.inputs)) for i in indices]
+    aligned = np.broadcast_arrays(space.valid_for(stored), result, *where)
+    keep = aligned[0]
+    positions = tuple(p[keep] for p in aligned[2:])
+    for number, (position, extent) in enumerate(zip(positions, out.shape, strict=True)):
+        if position.size and (position.min() < 0 or position.max() >= extent):
+            raise GraphError(f"stored at {int(position.max())}, extent is {extent}", location=f"output {name}, axis {number}")
+    out[positions] = aligned[1][keep]

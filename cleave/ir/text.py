@@ -1,0 +1,391 @@
+"""Graphs as text, and back.
+
+    graph attention
+    dims b, h, s, t, d = 64
+    input Q: float16[b, h, s, d]
+    axis t: t
+    v0[h, s, t] = sum(d, Q[b, h, s, d] * K[b, h, t, d])
+    output O: float16[b, h, s, e] @ [b, h, s, e] = v7
+
+Expressions are Python syntax and are read with ``ast``. A term used more than once gets a name; the axes in brackets after it are
+for the reader. ``parse_graph(show_graph(g)) is`` equal to g, terms being the same objects.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cleave.errors import GraphError, ParseError
+from cleave.ir import index as ix
+from cleave.ir.axis import Axis, AxisKind
+from cleave.ir.dim import dim, facts
+from cleave.ir.graph import (
+    Cast,
+    Const,
+    Graph,
+    IndexValue,
+    Input,
+    Load,
+    Map,
+    Output,
+    Reduce,
+    Ref,
+    Term,
+    Where,
+    axes_in,
+    children,
+    free,
+    graph,
+    walk,
+)
+from cleave.ir.index import Index, Pred, show, show_pred, spell, substitute, substitute_pred
+from cleave.ir.op import DTYPES, MAPS, MONOIDS
+
+# ---- printing
+
+
+def show_term(term: Term, names: Mapping[Term, str] | None = None) -> str:
+    """One term; subterms in ``names`` are printed as those."""
+    return _expression(term, names or {}, lambda t: show_term(t, names))
+
+
+def _named_or(term: Term, names: Mapping[Term, str]) -> str:
+    return names[term] if term in names else _expression(term, names, lambda t: _named_or(t, names))
+
+
+def _expression(term: Term, names: Mapping[Term, str], rest: Callable[[Term], str]) -> str:
+    def sub(t: Term) -> str:
+        return names[t] if t in names else rest(t)
+
+    match term:
+        case Load(name, indices):
+            return f"{name}[{', '.join(map(spell, indices))}]"
+        case Const(value):
+            return repr(value) if value == value and abs(value) != float("inf") else f"const('{value}')"
+        case IndexValue(i):
+            return f"value({spell(i)})"
+        case Map(op, (a, b)) if MAPS[op].symbol:
+            return f"({sub(a)} {MAPS[op].symbol} {sub(b)})"
+        case Map(op, args):
+            return f"{op}({', '.join(map(sub, args))})"
+        case Reduce(op, axis, body):
+            return f"{op}({axis.name}, {sub(body)})"
+        case Where(pred, a, b):
+            return f"where({show_pred(pred)}, {sub(a)}, {sub(b)})"
+        case Cast(dtype, a):
+            return f"cast({dtype}, {sub(a)})"
+        case Ref(name, axes):
+            return f"ref({', '.join([repr(name), *(a.name for a in axes)])})"
+
+
+def show_graph(g: Graph) -> str:
+    """The whole graph, line by line; deterministic."""
+    labels = _axis_labels(g)
+    shown = _relabelled(g, labels)
+    lines = [f"graph {g.name}"]
+    if g.symbols:
+        lines.append("dims " + ", ".join(s.name + facts(s) for s in g.symbols))
+    lines += [f"constraint {show_pred(p)}" for p in g.constraints]
+    lines += [f"input {i.name}: {i.dtype}[{', '.join(map(show, i.shape))}]" for i in g.inputs]
+    for a in axes_in([o.term for o in shown], (i for o in shown for i in o.indices)):
+        lines.append(f"axis {a.name}: {spell(a.extent)}" + ("" if a.kind == "plain" else f" {a.kind}"))
+    names = _shared_names(shown, {b.name for b in (*g.inputs, *g.outputs)} | set(labels.values()))
+    made: dict[Term, str] = {}
+    for t, name in names.items():
+        axes = ", ".join(sorted(a.name for a in free(t)))
+        lines.append(f"{name}[{axes}] = {_expression(t, made, lambda u: _named_or(u, made))}")
+        made[t] = name
+    for o in shown:
+        target = f"{o.name}: {o.dtype}[{', '.join(map(show, o.shape))}] @ [{', '.join(map(spell, o.indices))}]"
+        lines.append(f"output {target} = {_named_or(o.term, made)}")
+    return "\n".join(lines) + "\n"
+
+
+def _shared_names(outputs: Sequence[Output], taken: set[str]) -> dict[Term, str]:
+    uses: Counter[Term] = Counter(o.term for o in outputs)
+    order = walk(*(o.term for o in outputs))
+    for t in order:
+        uses.update(children(t))
+    shared = [t for t in order if children(t) and (uses[t] > 1 or isinstance(t, Reduce))]
+    out: dict[Term, str] = {}
+    number = 0
+    for t in shared:
+        while f"v{number}" in taken:
+            number += 1
+        out[t] = f"v{number}"
+        number += 1
+    return out
+
+
+def _axis_labels(g: Graph) -> dict[Axis, str]:
+    """A label per axis; two axes of one name and different extents get different ones."""
+    out: dict[Axis, str] = {}
+    used: set[str] = {b.name for b in (*g.inputs, *g.outputs)}
+    for a in g.axes:
+        label, number = a.name, 1
+        while label in used:
+            number += 1
+            label = f"{a.name}_{number}"
+        used.add(label)
+        out[a] = label
+    return out
+
+
+def _relabelled(g: Graph, labels: Mapping[Axis, str]) -> tuple[Output, ...]:
+    """Outputs with every axis under its label (an axis extent that reads axes follows)."""
+    if all(a.name == label for a, label in labels.items()):
+        return g.outputs
+    made: dict[Axis, Axis] = {}
+    for a in g.axes:
+        made[a] = Axis(labels[a], substitute(a.extent, _atoms(made)), a.kind)
+    atoms = _atoms(made)
+    memo: dict[Term, Term] = {}
+    for t in walk(*g.terms):
+        memo[t] = _relabel(t, [memo[c] for c in children(t)], made, atoms)
+    return tuple(
+        Output(o.name, o.dtype, o.shape, tuple(substitute(i, atoms) for i in o.indices), memo[o.term]) for o in g.outputs
+    )
+
+
+def _atoms(made: Mapping[Axis, Axis]) -> dict[ix.Atom, Index]:
+    return {ix.Position(a): b.position for a, b in made.items()}
+
+
+def _relabel(t: Term, new: Sequence[Term], made: Mapping[Axis, Axis], atoms: Mapping[ix.Atom, Index]) -> Term:
+    match t:
+        case Load(name, indices):
+            return Load(name, tuple(substitute(i, atoms) for i in indices))
+        case IndexValue(i):
+            return IndexValue(substitute(i, atoms))
+        case Where(pred, _, _):
+            return Where(substitute_pred(pred, atoms), new[0], new[1])
+        case Reduce(op, axis, _):
+            return Reduce(op, made[axis], new[0])
+        case Map(op, _):
+            return Map(op, tuple(new))
+        case Cast(dtype, _):
+            return Cast(dtype, new[0])
+        case Const() | Ref():
+            return t
+
+
+# ---- parsing
+
+
+@dataclass
+class _Scope:
+    symbols: dict[str, Index] = field(default_factory=dict[str, Index])
+    axes: dict[str, Axis] = field(default_factory=dict[str, Axis])
+    terms: dict[str, Term] = field(default_factory=dict[str, Term])
+    inputs: dict[str, Input] = field(default_factory=dict[str, Input])
+    outputs: list[Output] = field(default_factory=list[Output])
+    constraints: list[Pred] = field(default_factory=list[Pred])
+    name: str = "graph"
+
+
+def parse_graph(text: str, source: str = "graph") -> Graph:
+    """The graph of a text; errors name source, line and what was expected."""
+    scope = _Scope()
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.split("#", 1)[0].strip()
+        if line:
+            try:
+                _statement(line, scope)
+            except (GraphError, ParseError, SyntaxError, KeyError, ValueError) as error:
+                what = error.msg if isinstance(error, SyntaxError) else str(error)
+                raise ParseError(f"{what}, in {line!r}", location=f"{source}:{number}") from None
+    return graph(scope.name, tuple(scope.inputs.values()), scope.outputs, scope.constraints)
+
+
+def _statement(line: str, scope: _Scope) -> None:
+    word, _, rest = line.partition(" ")
+    match word:
+        case "graph":
+            scope.name = rest.strip()
+        case "dims":
+            for item in _split_commas(rest):
+                _declare_dim(item, scope)
+        case "constraint":
+            scope.constraints.append(_pred(_parse(rest), _Scope(symbols=scope.symbols)))
+        case "input":
+            name, _, shape = rest.partition(":")
+            dtype, extents = _typed(shape.strip(), scope)
+            scope.inputs[name.strip()] = Input(name.strip(), dtype, extents)
+        case "axis":
+            name, _, extent = rest.partition(":")
+            scope.axes[name.strip()] = _axis(name.strip(), extent.strip(), scope)
+        case "output":
+            scope.outputs.append(_output(rest, scope))
+        case _:
+            target, equals, body = line.partition("] = ")
+            if not equals:
+                raise ParseError("expected graph, dims, constraint, input, axis, output or `name[axes] = term`")
+            scope.terms[target.split("[")[0].strip()] = _term(_parse(body), scope)
+
+
+def _split_commas(text: str) -> list[str]:
+    """Split at commas outside brackets."""
+    out, depth = [""], 0
+    for c in text:
+        depth += (c in "[(") - (c in "])")
+        if c == "," and depth == 0:
+            out.append("")
+        else:
+            out[-1] += c
+    return [part.strip() for part in out]
+
+
+def _declare_dim(item: str, scope: _Scope) -> None:
+    head, _, multiple = item.partition("%")
+    minimum, maximum = 0, None
+    if " in " in head:
+        head, _, limits = head.partition(" in ")
+        low, high = limits.strip().strip("[]").split(",")
+        minimum, maximum = int(low), int(high)
+    elif ">=" in head:
+        head, _, low = head.partition(">=")
+        minimum = int(low)
+    word = head.replace(" ", "")
+    name = word.split("=")[0]
+    scope.symbols[name] = dim(word, minimum=minimum, maximum=maximum, multiple_of=int(multiple or 1))
+
+
+def _typed(text: str, scope: _Scope) -> tuple[str, tuple[Index, ...]]:
+    dtype, _, shape = text.partition("[")
+    if dtype.strip() not in DTYPES:
+        raise ParseError(f"dtype {dtype.strip()!r}: allowed are {', '.join(DTYPES)}")
+    dims_only = _Scope(symbols=scope.symbols)
+    return dtype.strip(), _indices(shape.rstrip().removesuffix("]"), dims_only)
+
+
+def _indices(text: str, scope: _Scope) -> tuple[Index, ...]:
+    return tuple(_index(_parse(part), scope) for part in _split_commas(text) if part)
+
+
+def _axis(name: str, extent: str, scope: _Scope) -> Axis:
+    kind: AxisKind = "plain"
+    if extent.endswith(" outer"):
+        kind, extent = "outer", extent.removesuffix(" outer")
+    elif extent.endswith(" inner"):
+        kind, extent = "inner", extent.removesuffix(" inner")
+    return Axis(name, _index(_parse(extent), scope), kind)
+
+
+def _output(text: str, scope: _Scope) -> Output:
+    name, _, rest = text.partition(":")
+    shape, _, rest = rest.partition(" @ ")
+    store, equals, body = rest.partition("] = ")
+    if not equals:
+        raise ParseError("expected `output name: dtype[shape] @ [indices] = term`")
+    dtype, extents = _typed(shape.strip(), scope)
+    indices = _indices(store.strip().removeprefix("["), scope)
+    return Output(name.strip(), dtype, extents, indices, _term(_parse(body), scope))
+
+
+def _parse(text: str) -> ast.expr:
+    return ast.parse(text.strip(), mode="eval").body
+
+
+def _unknown(e: ast.expr, wanted: str) -> ParseError:
+    return ParseError(f"{ast.unparse(e)!r} is no {wanted}")
+
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Index, Index], Index]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+}
+
+
+def _index(e: ast.expr, scope: _Scope) -> Index:
+    match e:
+        case ast.Constant(value=int(number)):
+            return ix.index(number)
+        case ast.Name(id=name) if name in scope.axes:
+            return scope.axes[name].position
+        case ast.Attribute(value=ast.Name(id="dim"), attr=name) if name in scope.symbols:
+            return scope.symbols[name]
+        case ast.Name(id=name) if name in scope.symbols:
+            return scope.symbols[name]
+        case ast.UnaryOp(op=ast.USub(), operand=a):
+            return -_index(a, scope)
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in _ARITHMETIC:
+            return _ARITHMETIC[type(op)](_index(a, scope), _index(b, scope))
+        case ast.Call(func=ast.Name(id="min"), args=[a, b]):
+            return ix.minimum(_index(a, scope), _index(b, scope))
+        case ast.Call(func=ast.Name(id="max"), args=[a, b]):
+            return ix.maximum(_index(a, scope), _index(b, scope))
+        case ast.Subscript(value=ast.Name(id=name)):
+            return ix.read(name, *_subscripts(e, scope))
+        case _:
+            raise _unknown(e, "index expression of the declared dims and axes")
+
+
+def _subscripts(e: ast.Subscript, scope: _Scope) -> tuple[Index, ...]:
+    inside = e.slice.elts if isinstance(e.slice, ast.Tuple) else [e.slice]
+    return tuple(_index(i, scope) for i in inside)
+
+
+_COMPARISONS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Eq: "=="}
+
+
+def _pred(e: ast.expr, scope: _Scope) -> Pred:
+    match e:
+        case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _COMPARISONS:
+            return ix.compare(_COMPARISONS[type(op)], _index(a, scope), _index(b, scope))
+        case ast.Subscript(value=ast.Name(id=name)):
+            return ix.BoolRead(name, _subscripts(e, scope))
+        case ast.BinOp(left=a, op=ast.BitAnd(), right=b):
+            return ix.both(_pred(a, scope), _pred(b, scope))
+        case ast.BinOp(left=a, op=ast.BitOr(), right=b):
+            return ix.Or(_pred(a, scope), _pred(b, scope))
+        case ast.UnaryOp(op=ast.Invert(), operand=a):
+            return ix.Not(_pred(a, scope))
+        case _:
+            raise _unknown(e, "predicate")
+
+
+_SYMBOLS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+
+
+def _term(e: ast.expr, scope: _Scope) -> Term:
+    match e:
+        case ast.Constant(value=int() | float() as number):
+            return Const(float(number))
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return Const(-float(number))
+        case ast.Name(id=name) if name in scope.terms:
+            return scope.terms[name]
+        case ast.Subscript(value=ast.Name(id=name)) if name in scope.inputs:
+            return Load(name, _subscripts(e, scope))
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in _SYMBOLS:
+            return Map(_SYMBOLS[type(op)], (_term(a, scope), _term(b, scope)))
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return _call(e, name, args, scope)
+        case _:
+            raise _unknown(e, "term")
+
+
+def _call(e: ast.expr, name: str, args: list[ast.expr], scope: _Scope) -> Term:
+    match name, args:
+        case "where", [p, a, b]:
+            return Where(_pred(p, scope), _term(a, scope), _term(b, scope))
+        case "cast", [ast.Name(id=dtype), a]:
+            return Cast(dtype, _term(a, scope))
+        case "value", [i]:
+            return IndexValue(_index(i, scope))
+        case "ref", [ast.Constant(value=str(ref)), *axes]:
+            return Ref(ref, tuple(scope.axes[ast.unparse(a)] for a in axes))
+        case "const", [ast.Constant(value=str(number))]:
+            return Const(float(number))
+        case _, [ast.Name(id=axis), body] if name in MONOIDS and axis in scope.axes:
+            return Reduce(name, scope.axes[axis], _term(body, scope))
+        case _ if name in MAPS and len(args) == MAPS[name].arity:
+            return Map(name, tuple(_term(a, scope) for a in args))
+        case _:
+            raise _unknown(e, "term")
