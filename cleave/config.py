@@ -1,0 +1,53 @@
+"""One frozen object holds every setting of the phases; nothing is global."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """When a saturation stops short: rounds, e-nodes, seconds of wall time; and how many candidates are kept."""
+
+    rounds: int = 40
+    nodes: int = 200_000
+    seconds: float = 20.0
+    candidates: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """What the scheduler and the search may do; everything on is the full system.
+
+    algebra               rules beyond the input graph; off: the graph as written, no folds, no splits
+    iterative_tiling      reductions as loops over tiles; off: every reduction reads its whole axis, kernels are cut between them
+    horizontal_fusion     reductions that share producers in one loop
+    layout_propagation    register chains from matmul to matmul; off: through shared memory
+    split                 candidates with a split reduction
+    reassociation         rules of class ``reassociates`` that change the order of matmuls
+    """
+
+    algebra: bool = True
+    iterative_tiling: bool = True
+    horizontal_fusion: bool = True
+    layout_propagation: bool = True
+    split: bool = True
+    reassociation: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings of all phases.
+
+    assume    assumptions that rules may use: "finite", "nonzero", "nonnegative"
+    unsafe    allow rules of class ``numerically-unsafe``
+    seed      of every random draw, so that a result can be repeated
+    isolate   run the search in a child process, so that limits and Ctrl-C always hold
+    """
+
+    limits: SearchLimits = field(default_factory=SearchLimits)
+    ablation: Ablation = field(default_factory=Ablation)
+    assume: frozenset[str] = frozenset({"finite"})
+    unsafe: bool = False
+    seed: int = 0
+    isolate: bool = True
