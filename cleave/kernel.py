@@ -172,3 +172,11 @@ class OperatorSource:
     fixed: Mapping[str, int] = field(default_factory=dict[str, int])
     derived: tuple[tuple[Symbol, Index], ...] = ()
     constraints: tuple[Pred, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One compiled form of an operator and the comparisons of dims under which the host picks it (all must hold)."""
+
+    operator: OperatorSource
+    when: tuple[Pred, ...] = ()

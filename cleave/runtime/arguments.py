@@ -1,0 +1,271 @@
+"""Arguments of a call against what the operator declares: names, dtypes, ranks, dims, strides. Pure Python.
+
+    match_arguments   positional and named arguments -> arrays by input, dims by symbol
+    solve_dims        shapes -> values of all symbols; ranges, divisibility and constraints are checked
+    check_layout      strides and address of an array on the device, against what the kernels read
+
+Every message names the input and the axis as the user does, the value, and what was allowed.
+"""
+
+from __future__ import annotations
+
+import operator as operator_module
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cleave.errors import ArgumentError, GraphError
+from cleave.ir.dim import check_binding
+from cleave.ir.index import Index, Symbol, evaluate, evaluate_pred, indices_of, show, symbols_of
+from cleave.ir.op import DTYPES
+from cleave.kernel import Buffer, OperatorSource
+from cleave.runtime.arrays import ArrayView, contiguous_strides
+
+
+def symbols(operator: OperatorSource) -> dict[str, Symbol]:
+    """Symbols that a caller's arrays or keywords give, by name; derived ones are the host's."""
+    shapes = [extent for b in (*operator.inputs, *operator.outputs) for extent in b.shape]
+    constraints = [i for pred in operator.constraints for i in indices_of(pred)]
+    kernels = [e for kernel in operator.kernels for e in kernel.grid]
+    derived = [expression for _, expression in operator.derived]
+    hidden = {symbol.name for symbol, _ in operator.derived}
+    found = {s.name: s for e in (*shapes, *constraints, *kernels, *derived) for s in sorted(symbols_of(e), key=_name)}
+    return {name: symbol for name, symbol in found.items() if name not in hidden}
+
+
+def _name(symbol: Symbol) -> str:
+    return symbol.name
+
+
+def match_arguments(
+    operator: OperatorSource, arguments: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """(arrays by input name, dims by symbol name). Keywords may name inputs or symbols.
+
+    Errors: too many arguments, one given twice, one missing, an unknown name.
+    """
+    names = [b.name for b in operator.inputs]
+    if len(arguments) > len(names):
+        raise ArgumentError(f"{len(arguments)} arguments, the inputs are {_listed(names)}", location=operator.name)
+    arrays = dict(zip(names, arguments, strict=False))
+    dims: dict[str, int] = {}
+    allowed = symbols(operator)
+    for name, value in named.items():
+        if name in arrays:
+            raise ArgumentError(f"input {name} is given twice", location=operator.name)
+        if name in names:
+            arrays[name] = value
+        elif name in allowed:
+            dims[name] = _integer(name, value, operator.name)
+        else:
+            raise ArgumentError(
+                f"unknown argument {name!r}: inputs are {_listed(names)}; dims are {_listed(allowed)}",
+                location=operator.name,
+            )
+    for name in names:
+        if name not in arrays:
+            raise ArgumentError(f"input {name} is missing; the inputs are {_listed(names)}", location=operator.name)
+    return arrays, dims
+
+
+def _integer(name: str, value: Any, location: str) -> int:
+    try:
+        return operator_module.index(value)
+    except TypeError:
+        raise ArgumentError(f"dim {name} = {value!r}: an integer is expected", location=location) from None
+
+
+def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:
+    return ", ".join(names) or "none"
+
+
+def check_types(buffers: Sequence[Buffer], views: Mapping[str, ArrayView], *, role: str = "input") -> None:
+    """dtype and rank of each array."""
+    for buffer in buffers:
+        array = views[buffer.name]
+        if array.dtype != buffer.dtype:
+            raise ArgumentError(f"dtype {array.dtype}, expected {buffer.dtype}", location=f"{role} {buffer.name}")
+        if len(array.shape) != len(buffer.shape):
+            wanted = ", ".join(_axis(buffer, n) for n in range(len(buffer.shape)))
+            raise ArgumentError(
+                f"rank {len(array.shape)} (shape {array.shape}), expected rank {len(buffer.shape)} [{wanted}]",
+                location=f"{role} {buffer.name}",
+            )
+
+
+def _axis(buffer: Buffer, axis: int) -> str:
+    extent = show(buffer.shape[axis])
+    name = buffer.axis_name(axis)
+    return extent if name in (extent, str(axis)) else f"{name}={extent}"
+
+
+# ---- dims ----------------------------------------------------------------------------------------------------------
+
+
+def solve_dims(
+    operator: OperatorSource, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Values of all symbols, the derived ones included.
+
+    A shape gives a symbol where an extent is that symbol, or affine in it with the rest known.
+    Errors: shapes that contradict each other, the compiled extents, a range, a divisibility or a constraint; a symbol
+    that nothing fixes.
+    """
+    values, origins = dict(given or {}), dict.fromkeys(given or {}, "as given")
+    for name, value in operator.fixed.items():
+        if values.setdefault(name, value) != value:
+            raise ArgumentError(f"dim {name} = {values[name]}: compiled for {value}", location=operator.name)
+        origins[name] = "as compiled"
+    known = symbols(operator)
+    for name, symbol in known.items():
+        if symbol.value is not None and name not in values:
+            values[name], origins[name] = symbol.value, "as declared"
+    _solve(operator.inputs, shapes, values, origins)
+    for name in known:
+        if name not in values:
+            raise ArgumentError(f"dim {name} has no value: pass {name}=...", location=operator.name)
+    _check_extents(operator.inputs, shapes, values, origins)
+    _check_facts(operator, known, values, origins)
+    for symbol, expression in operator.derived:
+        values[symbol.name] = int(evaluate(expression, values))
+    return values
+
+
+def _solve(
+    buffers: Sequence[Buffer], shapes: Mapping[str, Sequence[int]], values: dict[str, int], origins: dict[str, str]
+) -> None:
+    """Take symbols out of extents until nothing new is learnt."""
+    open_extents = [(b, axis) for b in buffers for axis in range(len(b.shape))]
+    learnt = True
+    while learnt:
+        learnt = False
+        for buffer, axis in open_extents:
+            found = _solved(buffer.shape[axis], int(shapes[buffer.name][axis]), values)
+            if found is not None:
+                name, values[found[0]] = found
+                origins[name] = f"from input {buffer.name}, axis {buffer.axis_name(axis)}"
+                learnt = True
+
+
+def _solved(extent: Index, size: int, values: Mapping[str, int]) -> tuple[str, int] | None:
+    unknown = [s for s in symbols_of(extent) if s.name not in values]
+    if len(unknown) != 1:
+        return None
+    linear = extent.linear_in(unknown[0])
+    if linear is None:
+        return None
+    factor, rest = int(evaluate(linear[0], values)), size - int(evaluate(linear[1], values))
+    return (unknown[0].name, rest // factor) if factor and rest % factor == 0 else None
+
+
+def _check_extents(
+    buffers: Sequence[Buffer],
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, int],
+    origins: Mapping[str, str],
+) -> None:
+    for buffer in buffers:
+        for axis, extent in enumerate(buffer.shape):
+            wanted, size = int(evaluate(extent, values)), int(shapes[buffer.name][axis])
+            if wanted != size:
+                location = f"input {buffer.name}, axis {buffer.axis_name(axis)}"
+                raise ArgumentError(
+                    f"extent {size}, expected {wanted}{_because(extent, values, origins)}", location=location
+                )
+
+
+def _because(extent: Index, values: Mapping[str, int], origins: Mapping[str, str]) -> str:
+    """`` (t = 64 from input k, axis t)``: where the expectation comes from."""
+    causes = [
+        f"{s.name} = {values[s.name]} {origins.get(s.name, '')}".strip() for s in sorted(symbols_of(extent), key=_name)
+    ]
+    if not causes:
+        return ""
+    return f" ({'; '.join(causes if extent.atom is not None else [show(extent), *causes])})"
+
+
+def _check_facts(
+    operator: OperatorSource, known: Mapping[str, Symbol], values: Mapping[str, int], origins: Mapping[str, str]
+) -> None:
+    for name, symbol in known.items():
+        try:
+            check_binding(symbol, values[name])
+        except GraphError as error:
+            raise ArgumentError(f"{error.message} ({origins[name]})", location=operator.name) from None
+    for pred in operator.constraints:
+        if not bool(evaluate_pred(pred, values)):
+            used = sorted({s.name for i in indices_of(pred) for s in symbols_of(i)})
+            shown = ", ".join(f"{name} = {values[name]}" for name in used)
+            raise ArgumentError(f"{pred!r} does not hold: {shown}", location=operator.name)
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+def check_layout(buffer: Buffer, array: ArrayView, *, role: str = "input") -> tuple[int, ...]:
+    """Strides (elements) that the kernel may use; those of axes with at most one element are made regular.
+
+    Errors: strides that the kernels can't honour, an address that is not aligned.
+    """
+    location = f"{role} {buffer.name}"
+    regular = contiguous_strides(array.shape)
+    strides = tuple(r if n <= 1 else s for r, s, n in zip(regular, array.strides, array.shape, strict=True))
+    if 0 in array.shape:
+        return regular
+    if array.pointer % buffer.alignment:
+        raise ArgumentError(
+            f"its address is no multiple of {buffer.alignment} bytes (a view that starts inside an array?); "
+            "pass a copy",
+            location=location,
+        )
+    for axis, stride in enumerate(strides):
+        problem = _stride_problem(buffer, axis, stride, regular[axis], array.shape[axis])
+        if problem:
+            raise ArgumentError(
+                f"{problem}; pass a contiguous copy", location=f"{location}, axis {buffer.axis_name(axis)}"
+            )
+    return strides
+
+
+def _stride_problem(buffer: Buffer, axis: int, stride: int, regular: int, extent: int) -> str:
+    match buffer.layout:
+        case "contiguous":
+            return f"stride {stride} elements, expected {regular} (C order without gaps)" if stride != regular else ""
+        case "rows" if axis == len(buffer.shape) - 1:
+            return f"stride {stride} elements, expected 1 (rows without gaps)" if stride != 1 else ""
+        case "rows" if extent > 1 and stride * buffer.item_bytes % buffer.alignment:
+            size = f"{stride} elements ({stride * buffer.item_bytes} bytes)"
+            return f"stride {size} is no multiple of {buffer.alignment} bytes"
+        case _:
+            return ""
+
+
+def check_output(buffer: Buffer, array: ArrayView, values: Mapping[str, int], inputs: Mapping[str, ArrayView]) -> None:
+    """An array that was passed for a result: shape, writable, no element twice, no memory shared with an input."""
+    location = f"output {buffer.name}"
+    wanted = tuple(int(evaluate(e, values)) for e in buffer.shape)
+    if array.shape != wanted:
+        raise ArgumentError(f"shape {array.shape}, expected {wanted}", location=location)
+    if not array.writable:
+        raise ArgumentError("it is read-only", location=location)
+    for axis, (stride, extent) in enumerate(zip(array.strides, array.shape, strict=True)):
+        if extent > 1 and stride == 0:
+            raise ArgumentError("stride 0: elements overlap", location=f"{location}, axis {buffer.axis_name(axis)}")
+    for name, other in inputs.items():
+        if _overlap(array, other, buffer.item_bytes):
+            raise ArgumentError(
+                f"it shares memory with input {name}: kernels read inputs while they write", location=location
+            )
+
+
+def _overlap(a: ArrayView, b: ArrayView, item_bytes: int) -> bool:
+    if a.on_host or b.on_host or a.device != b.device or 0 in a.shape or 0 in b.shape:
+        return False
+    (a_low, a_high), (b_low, b_high) = _span(a, item_bytes), _span(b, DTYPES[b.dtype])
+    return a_low < b_high and b_low < a_high
+
+
+def _span(array: ArrayView, item_bytes: int) -> tuple[int, int]:
+    """First and one past the last byte that the array touches."""
+    steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
+    low, high = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
+    return array.pointer + low * item_bytes, array.pointer + (high + 1) * item_bytes

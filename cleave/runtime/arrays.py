@@ -1,0 +1,160 @@
+"""Arrays of other libraries as plain facts: address, shape, strides, dtype, device. Pure Python; nothing is imported.
+
+NumPy arrays (and CPU data of other libraries) are on the host and will be copied. torch tensors are read through their
+own attributes, since their ``__cuda_array_interface__`` refuses tensors that require a gradient; everything else
+through ``__cuda_array_interface__``, then DLPack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, cast
+
+import numpy as np
+
+from cleave.errors import ArgumentError
+
+_DTYPES = {
+    "<f2": "float16",
+    "<f4": "float32",
+    "<f8": "float64",
+    "<i4": "int32",
+    "<i8": "int64",
+    "|b1": "bool",
+    "<V2": "bfloat16",
+    "|V2": "bfloat16",
+}
+_DLPACK_HOST = frozenset({1, 3})  # plain and pinned memory
+_DLPACK_CUDA = 2
+
+
+class Library(Enum):
+    """Whose array it is: results come back as arrays of the same library."""
+
+    NUMPY = "NumPy"
+    CUPY = "CuPy"
+    TORCH = "torch"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayView:
+    """What a kernel needs to know of an array: strides in elements; ``pointer`` on the device, 0 on the host."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    library: Library
+    device: int | None = None
+    writable: bool = True
+    owner: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def on_host(self) -> bool:
+        return self.library is Library.NUMPY
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of an array in C order without gaps."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(range(len(shape))):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def view(location: str, array: Any, from_dlpack: Callable[[Any], Any] | None = None) -> ArrayView:
+    """Facts of an array. ``from_dlpack`` turns a device array that speaks only DLPack into one that is read directly.
+
+    Errors: what is no array, a dtype that no kernel has, a masked array, a torch tensor on the CPU.
+    """
+    if isinstance(array, ArrayView):
+        return array
+    if isinstance(array, np.ndarray):
+        return _of_numpy(location, cast("np.ndarray[Any, Any]", array))
+    if hasattr(array, "data_ptr") and hasattr(array, "stride"):
+        return _of_torch(location, array)
+    if hasattr(array, "__cuda_array_interface__"):
+        return _of_interface(location, array)
+    if hasattr(array, "__dlpack_device__"):
+        return _of_dlpack(location, array, from_dlpack)
+    if isinstance(array, (bool, int, float, np.generic)):
+        return _of_numpy(location, np.asarray(array))
+    raise ArgumentError(
+        f"{type(array).__name__} is no array: NumPy, CuPy, torch, or anything with __cuda_array_interface__ or "
+        "__dlpack__ is accepted",
+        location=location,
+    )
+
+
+def _of_numpy(location: str, array: np.ndarray[Any, Any]) -> ArrayView:
+    dtype = array.dtype
+    name = "bfloat16" if dtype.name == "bfloat16" else _DTYPES.get(dtype.newbyteorder("=").str, "")
+    if not name or dtype.name == "void16":
+        raise ArgumentError(f"dtype {dtype}; kernels have {_known_dtypes()}", location=location)
+    # The copy to the device makes it contiguous, whatever its strides are here.
+    shape = tuple(int(n) for n in array.shape)
+    return ArrayView(0, shape, contiguous_strides(shape), name, Library.NUMPY, None, array.flags.writeable, array)
+
+
+def _of_torch(location: str, tensor: Any) -> ArrayView:
+    device = tensor.device
+    if device.type != "cuda":
+        raise ArgumentError(f"the tensor is on {device}; move it to the GPU (.cuda())", location=location)
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in _DTYPES.values():
+        raise ArgumentError(f"dtype {name}; kernels have {_known_dtypes()}", location=location)
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    return ArrayView(int(tensor.data_ptr()), shape, strides, name, Library.TORCH, int(device.index or 0), True, tensor)
+
+
+def _of_interface(location: str, array: Any) -> ArrayView:
+    facts = cast("dict[str, Any]", array.__cuda_array_interface__)
+    if facts.get("mask") is not None:
+        raise ArgumentError("masked arrays are not supported", location=location)
+    name = _DTYPES.get(str(facts["typestr"]), "")
+    if not name:
+        raise ArgumentError(f"dtype {facts['typestr']}; kernels have {_known_dtypes()}", location=location)
+    shape = tuple(int(n) for n in facts["shape"])
+    pointer, read_only = facts["data"]
+    strides = _elements(location, facts.get("strides"), shape, str(facts["typestr"]))
+    device = getattr(array, "device", None)
+    index = getattr(device, "id", None)
+    return ArrayView(
+        int(pointer or 0),
+        shape,
+        strides,
+        name,
+        Library.CUPY,
+        None if index is None else int(index),
+        not read_only,
+        array,
+    )
+
+
+def _elements(location: str, strides: Any, shape: tuple[int, ...], typestr: str) -> tuple[int, ...]:
+    """Strides in bytes -> strides in elements."""
+    if strides is None:
+        return contiguous_strides(shape)
+    item = int(typestr[2:])
+    for axis, stride in enumerate(strides):
+        if stride % item:
+            raise ArgumentError(
+                f"axis {axis}: stride of {stride} bytes is no multiple of the element's {item}", location=location
+            )
+    return tuple(int(s) // item for s in strides)
+
+
+def _of_dlpack(location: str, array: Any, from_dlpack: Callable[[Any], Any] | None) -> ArrayView:
+    kind, index = array.__dlpack_device__()
+    if int(kind) in _DLPACK_HOST:
+        return _of_numpy(location, np.from_dlpack(array))
+    if int(kind) != _DLPACK_CUDA or from_dlpack is None:
+        raise ArgumentError(f"DLPack device type {int(kind)} ({index}): a CUDA device is expected", location=location)
+    return _of_interface(location, from_dlpack(array))
+
+
+def _known_dtypes() -> str:
+    return ", ".join(sorted(set(_DTYPES.values())))
