@@ -27,8 +27,9 @@ def rule_files(package: str) -> tuple[Path, ...]:
     found = [Path(str(entry)) for entry in folder.iterdir() if entry.name.endswith(".egg")]
     if not found:
         raise RuleError(f"package {package} holds no .egg file")
-    return tuple(sorted(found, key=_order))
+    return tuple(sorted(found, key=order))
 
 
-def _order(path: Path) -> tuple[int, str]:
+def order(path: Path) -> tuple[int, str]:
+    """Loading order: what a file uses must be loaded before it."""
     return {"lang": 0, "analysis": 1}.get(path.stem, 2), path.stem

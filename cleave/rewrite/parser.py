@@ -1,7 +1,8 @@
-"""The border to egglog: whether it accepts rule files. Imported here only, when called."""
+"""The border to egglog: whether it accepts rule files, and a small session for testing rules. Imported when called."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,6 +23,39 @@ def check(files: Iterable[tuple[Path, str]]) -> None:
             egraph.run_program(*egraph.parse_program(text, str(path)))
         except bindings.EggSmolError as error:
             raise _located(str(error), path) from None
+
+
+class Session:
+    """An e-graph loaded once and used for many small experiments, each forgotten by ``pop``.
+
+    Loading all rules takes 20-40 ms, a push and a pop together under 1 ms.
+    """
+
+    def __init__(self, text: str) -> None:
+        from egglog import bindings
+
+        self._egraph: Any = bindings.EGraph()
+        self._run(text)
+
+    def push(self, program: str) -> None:
+        """Remember this point and add declarations, facts and terms."""
+        self._run(f"(push)\n{program}")
+
+    def pop(self) -> None:
+        self._run("(pop)")
+
+    def run(self, schedule: str) -> dict[str, int]:
+        """Run a schedule; gives the matches of every rule that has a name."""
+        outputs: list[Any] = self._run(f"(run-schedule {schedule})")
+        matches: dict[str, int] = dict(outputs[0].report.num_matches_per_rule)
+        return {name: count for name, count in matches.items() if "(" not in name}
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """Every node as egglog serializes it: op, children (names of nodes), eclass."""
+        return json.loads(self._egraph.serialize([]).to_json())["nodes"]
+
+    def _run(self, program: str) -> list[Any]:
+        return self._egraph.run_program(*self._egraph.parse_program(program))
 
 
 def _located(message: str, path: Path) -> RuleError:

@@ -1,11 +1,11 @@
 """One rewrite rule as data: the equation, its conditions, and what the comment above it says.
 
-    ; factor                                      name, as in :name
-    ;   sum_k (a * b)  =  a * sum_k b             the algebra, indented
-    ; class:   reassociates                       exact | reassociates | numerically-unsafe
-    ; assumes: finite                             nothing, or of: finite, nonzero x, nonnegative x
-    ; source:  distributivity
-    ; guards:  a does not depend on k             in words; none if there are none
+; factor                                      name, as in :name
+;   sum_k (a * b)  =  a * sum_k b             the algebra, indented
+; class:   reassociates                       exact | reassociates | numerically-unsafe
+; assumes: finite                             nothing, or of: finite, nonzero x, nonnegative x
+; source:  distributivity
+; guards:  a does not depend on k             in words; none if there are none
 """
 
 from __future__ import annotations

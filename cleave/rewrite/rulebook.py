@@ -56,9 +56,13 @@ class Rulebook:
 
     @staticmethod
     def from_files(paths: Iterable[str | Path]) -> Rulebook:
-        """The built-in language and analysis with the rules of these files only, checked by egglog."""
-        language = tuple(file for file in _read_files(discover.rule_files(discover.BUILT_IN)) if not file.rules)
-        return Rulebook(language).with_files(*paths)
+        """The rules of these files only, checked by egglog.
+
+        Language and analysis are the built-in ones, unless a lang.egg or analysis.egg is among the files.
+        """
+        given = {path.stem: path for path in map(Path, paths)}
+        support = {file.family: file.path for file in Rulebook.installed().files if not file.rules}
+        return Rulebook(()).with_files(*sorted({**support, **given}.values(), key=discover.order))
 
     def with_files(self, *paths: str | Path) -> Rulebook:
         """Add rule files, checked by egglog. Raises RuleError or ParseError with file, line and column."""

@@ -1,6 +1,6 @@
 """S-expressions of rule files, with places and the comments above each command.
 
-    Sexp ::= atom | (Sexp ...)          atoms keep their text, strings their quotes
+Sexp ::= atom | (Sexp ...)          atoms keep their text, strings their quotes
 """
 
 from __future__ import annotations

@@ -1,0 +1,100 @@
+"""The float64 meaning of terms of the rule language in a world, chunks and ragged axes included."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cleave.ir.op import MAPS, MONOIDS, round_to
+from cleave.rewrite.sexp import Sexp, show
+from cleave.testing.world import DIMENSIONS, RANK, Array, Numbers, base_of, dimensions
+
+MONOID_NAMES = {"Sum": "sum", "MaxOf": "max", "MinOf": "min"}
+ROUNDING = 1e-6
+"""Two float64 evaluations of one real number may differ by this, relative to the larger of 1 and the number."""
+
+
+def map_name(constructor: str) -> str:
+    """ExpDiff -> exp_diff."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", constructor).lower()
+
+
+@dataclass
+class Meaning:
+    """Evaluates terms and single e-nodes."""
+
+    numbers: Numbers
+    memo: dict[Sexp, Array] = field(default_factory=dict[Sexp, Array])
+
+    def value(self, term: Sexp) -> Array:
+        """Value of a whole term."""
+        if term not in self.memo:
+            operands = [self.value(part) for part in term[1:] if is_term(part)]
+            self.memo[term] = self.apply(show(term[0]), tuple(p for p in term[1:] if not is_term(p)), operands)
+        return self.memo[term]
+
+    def apply(self, constructor: str, plain: tuple[Sexp, ...], operands: list[Array]) -> Array:
+        """Value of one constructor; ``plain`` are its arguments that are no terms."""
+        with np.errstate(all="ignore"):
+            match constructor:
+                case "Leaf":
+                    return self.numbers.leaves[int(show(plain[0]))]
+                case "Const":
+                    return np.full([1] * RANK, float(show(plain[0])))
+                case "NegInf":
+                    return np.full([1] * RANK, -np.inf)
+                case "Size":
+                    return self._reduce("Sum", plain[0], np.ones([1] * RANK))
+                case "Where":
+                    return np.where(self.numbers.predicates[int(show(plain[0]))], *operands)
+                case "Cast":
+                    return round_to(operands[0], show(plain[0]).strip('"'))
+                case "Red":
+                    return self._reduce(show(plain[0][0]), plain[1], operands[0])
+                case _:
+                    return MAPS[map_name(constructor)].meaning(*operands)
+
+    def _reduce(self, op: str, ax: Sexp, body: Array) -> Array:
+        """A fold over the positions that exist. A fold over Outer alone meets no tail: that is inside the chunks."""
+        monoid, name, dims = MONOIDS[MONOID_NAMES[op]], base_of(ax), dimensions(ax)
+        if ax[0] != "Outer" or body.shape[dims[0] + 1] > 1:
+            body = np.where(self.numbers.existing[name], body, monoid.identity)
+        full = self.numbers.positions[name].shape
+        body = np.broadcast_to(body, [full[d] if d in dims else n for d, n in enumerate(body.shape)])
+        return monoid.reduce(body, axis=dims, keepdims=True, initial=monoid.identity)
+
+    def difference(self, a: Array, b: Array) -> float | None:
+        """Greatest difference where both exist: None if equal, NaN if one of them is NaN there."""
+        a, b, inside = np.broadcast_arrays(a, b, self.numbers.exists_for(np.broadcast_shapes(a.shape, b.shape)))
+        a, b = a[inside], b[inside]
+        if np.isnan(a).any() or np.isnan(b).any():
+            return float("nan")
+        with np.errstate(all="ignore"):
+            close: Any = np.isclose(a, b, rtol=ROUNDING, atol=ROUNDING)
+            return None if close.all() else float(np.max(np.abs(a - b)[~close]))
+
+    def at_positions(self, value: Array) -> Array:
+        """The values at positions that exist."""
+        inside = np.broadcast_to(self.numbers.exists_for(value.shape), value.shape)
+        return value[inside]
+
+    def depends_on(self, value: Array) -> set[Sexp]:
+        """Axes along which a value changes between positions that exist."""
+        inside = np.broadcast_to(self.numbers.exists_for(value.shape), value.shape)
+        low, high = np.where(inside, value, np.inf), np.where(inside, value, -np.inf)
+        return {
+            ax for d, ax in enumerate(DIMENSIONS) if value.shape[d] > 1 and _differ(low.min(axis=d), high.max(axis=d))
+        }
+
+
+def _differ(low: Array, high: Array) -> bool:
+    with np.errstate(all="ignore"):
+        return bool(np.any((high > low) & ~np.isclose(high, low, rtol=ROUNDING, atol=ROUNDING)))
+
+
+def is_term(part: Sexp) -> bool:
+    """Whether an argument of a constructor is a term, not an axis, a monoid, a number or a name."""
+    return not isinstance(part, str) and part[0] not in ("A", "Outer", "Inner", "DSym", *MONOID_NAMES)

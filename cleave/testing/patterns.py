@@ -1,0 +1,247 @@
+"""Random terms made from a rule's own left-hand side, so that its side conditions hold and it fires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from hypothesis import strategies as st
+
+from cleave.rewrite.rule import Rule
+from cleave.rewrite.sexp import Sexp, show
+from cleave.testing.world import AXES, LEAVES, OWNER, PREDICATES, SPLIT, Leaf, Sizes, axis, extent_axes, pieces, whole
+
+Draw = Callable[[st.SearchStrategy[object]], object]
+ALL_AXES: tuple[Sexp, ...] = tuple(ax for name in AXES for ax in whole(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a term must and must not depend on, and which values its leaves may have.
+
+    ``chunked``: axes of which only the chunk index may be free, because the chunk index is going to be reduced.
+    """
+
+    must: frozenset[Sexp] = frozenset()
+    must_not: frozenset[Sexp] = frozenset()
+    masked: bool = False
+    param: bool = False
+    chunked: tuple[str, ...] = ()
+
+
+@dataclass
+class _Conditions:
+    """The guards of a rule that say something about single variables."""
+
+    rule: Rule
+    sets: dict[str, tuple[str, str]] = field(
+        default_factory=dict[str, tuple[str, str]]
+    )  # name -> (axes | whole | exts, variable)
+    params: set[str] = field(default_factory=set[str])
+    wanted: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        for fact in self.rule.conditions:
+            match fact:
+                case ("=", str(name), (str(function), str(variable))) if function in ("axes", "whole", "exts"):
+                    self.sets[name] = function, variable
+                case ("Param", str(variable)):
+                    self.params.add(variable)
+                case ("Want", str(variable), _):
+                    self.wanted.append(variable)
+                case _:
+                    pass
+
+    def memberships(self) -> Iterator[tuple[str, str, Sexp, bool]]:
+        """(axes | whole | exts, variable, axis, whether it must be in)."""
+        for fact in self.rule.conditions:
+            if not isinstance(fact, str) and fact[0] in ("set-contains", "set-not-contains"):
+                function, variable = self.sets[show(fact[1])]
+                yield function, variable, fact[2], fact[0] == "set-contains"
+
+    def axis_variables(self) -> tuple[str, ...]:
+        named = [name for name, sort in self.rule.variables if sort == "Ax"]
+        guarded = [ax for _, _, ax, _ in self.memberships() if isinstance(ax, str)]
+        return tuple(dict.fromkeys([*named, *guarded, *self.wanted]))
+
+    def split_variables(self) -> frozenset[str]:
+        """Axis variables that must be splittable: under Outer or Inner in a pattern, or said to be."""
+        found = {
+            show(fact[1]) for fact in self.rule.conditions if not isinstance(fact, str) and fact[0] == "Splittable"
+        }
+        return frozenset(found | set(_under_pieces(self.rule.lhs)))
+
+    def base_variables(self) -> frozenset[str]:
+        return frozenset(show(f[1]) for f in self.rule.conditions if not isinstance(f, str) and f[0] == "Axis")
+
+    def allow(self, axes: Mapping[str, Sexp]) -> bool:
+        """Whether guards about the axes alone hold."""
+        for function, variable, ax, inside in self.memberships():
+            if function != "axes" and variable in axes:
+                known = whole_of(axes[variable]) if function == "whole" else extent_axes(axes[variable])
+                if (put(ax, axes) in known) is not inside:
+                    return False
+        return True
+
+    def need(self, variable: str, bindings: Mapping[str, Sexp], *, masked: bool) -> Need:
+        """What the guards ask of a term variable."""
+        known = [(put(ax, bindings), inside) for f, v, ax, inside in self.memberships() if (f, v) == ("axes", variable)]
+        must = frozenset(ax for ax, inside in known if inside)
+        must_not = frozenset(ax for ax, inside in known if not inside)
+        chunked = tuple(name for name in SPLIT if pieces(name)[0] in bindings.values())
+        return Need(must, must_not, masked, variable in self.params, chunked)
+
+
+def whole_of(ax: Sexp) -> tuple[Sexp, ...]:
+    return whole(show(ax[1]).strip('"')) if ax[0] == "A" else (ax,)
+
+
+def put(pattern: Sexp, bindings: Mapping[str, Sexp]) -> Sexp:
+    """Substitute variables."""
+    if isinstance(pattern, str):
+        return bindings.get(pattern, pattern)
+    return tuple(put(part, bindings) for part in pattern)
+
+
+def _under_pieces(pattern: Sexp) -> Iterator[str]:
+    if isinstance(pattern, str):
+        return
+    if pattern[0] in ("Outer", "Inner") and isinstance(pattern[1], str):
+        yield pattern[1]
+    for part in pattern:
+        yield from _under_pieces(part)
+
+
+# ---- strategies -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> Sizes:
+    """All plain extents different; counts that do not divide; short, empty and ragged chunks."""
+    plain = draw(st.permutations([2, 3, 4, 5]))
+    lengths = st.lists(st.sampled_from([0, 1, 2, 3, 5]), min_size=plain[3], max_size=plain[3]).map(tuple)
+    extents = dict(zip(("t", "n", "r", "b"), plain, strict=True)) | {"k": draw(st.sampled_from([5, 7, 3, 1, 0]))}
+    counts = {name: draw(st.sampled_from([3, 2, 4])) for name in SPLIT.values()}
+    return Sizes(extents, {name: draw(lengths) for name in OWNER}, counts, draw(st.sampled_from([0, 0, 1, 3])))
+
+
+@st.composite
+def terms_from(draw: st.DrawFn, rule: Rule, *, masked: bool) -> Sexp:
+    """An instance of the rule's left side, sometimes below another operation. ``masked`` allows values of -inf."""
+    conditions = _Conditions(rule)
+    axes = draw(_axes(conditions))
+    bindings: dict[str, Sexp] = dict(axes)
+    for name, sort in sorted(rule.variables, key=lambda variable: variable[1] == "E"):
+        if sort == "E":
+            bindings[name] = draw(small_terms(conditions.need(name, bindings, masked=masked)))
+        elif sort == "Dim":
+            bindings[name] = _count_of(conditions, axes)
+        elif sort != "Ax":
+            bindings[name] = draw(_PLAIN[sort])
+    term = put(rule.lhs, bindings)
+    for name in conditions.wanted:
+        term = ("Red", ("Sum",), axes[name], term)
+    return draw(st.sampled_from([term, term, ("Mul", term, ("Leaf", "3")), ("Red", ("Sum",), axis("n"), term)]))
+
+
+_PLAIN: dict[str, st.SearchStrategy[Sexp]] = {
+    "Op": st.sampled_from([("Sum",), ("MaxOf",), ("MinOf",)]),
+    "i64": st.sampled_from([str(number) for number in range(len(PREDICATES))]),
+    "f64": st.sampled_from(["0.5", "-2.0"]),
+    "String": st.sampled_from(['"float16"', '"float32"']),
+}
+
+
+def _count_of(conditions: _Conditions, axes: Mapping[str, Sexp]) -> Sexp:
+    names = [name for name in conditions.split_variables() if name in axes]
+    base = show(axes[names[0]][1]).strip('"') if names else "k"
+    return pieces(base)[0][2]
+
+
+@st.composite
+def _axes(draw: st.DrawFn, conditions: _Conditions) -> dict[str, Sexp]:
+    """Axes for the axis variables of a rule: distinct where they can be, and as the guards want them."""
+    names = conditions.axis_variables()
+    split, base = conditions.split_variables(), conditions.base_variables()
+    choices: list[tuple[Sexp, ...]] = []
+    for name in names:
+        allowed = SPLIT if name in split else AXES
+        choices.append(tuple(map(axis, allowed)) if name in split | base else ALL_AXES)
+    fitting = [dict(zip(names, axes, strict=True)) for axes in product(*choices)]
+    fitting = [axes for axes in fitting if len(set(axes.values())) == len(axes) and conditions.allow(axes)]
+    return draw(st.sampled_from(fitting))
+
+
+@st.composite
+def small_terms(draw: st.DrawFn, need: Need) -> Sexp:
+    """A leaf, or a few of them; reductions over a ragged axis among them, whose result depends on the owner."""
+    first, other = draw(_leaf(need)), _leaf(replace(need, must=frozenset(), masked=False))
+    forms = ["leaf", "leaf", "leaf", "Mul", "Add"]
+    forms += [] if need.param else ["Sub", "Sq", "Red", "Where"]
+    match draw(st.sampled_from(forms)):
+        case "Mul" | "Add" | "Sub" as operation:
+            return (operation, first, draw(other))
+        case "Sq":
+            return ("Sq", first)
+        case "Red":
+            operation = draw(st.sampled_from(["Sum", "MaxOf"])) if need.masked else "Sum"  # an empty maximum is -inf
+            return ("Add", first, ("Red", (operation,), axis(draw(st.sampled_from("nuk"))), draw(_leaf(Need()))))
+        case "Where":
+            return draw(_masked(first, need))
+        case _:
+            return first
+
+
+@st.composite
+def _leaf(draw: st.DrawFn, need: Need) -> Sexp:
+    found = [
+        number
+        for number, leaf in enumerate(LEAVES)
+        if (need.param <= leaf.param) and leaf.masked <= need.masked and _fits(leaf.axes, need.must, need.must_not)
+    ]
+    number = draw(st.sampled_from(found)) if found else LEAVES.index(Leaf(()))
+    term: Sexp = ("Leaf", str(number))
+    for name in need.chunked:
+        if name in LEAVES[number].axes:
+            term = ("Red", ("Sum",), pieces(name)[1], term)
+    return term
+
+
+@st.composite
+def _masked(draw: st.DrawFn, term: Sexp, need: Need) -> Sexp:
+    found = [
+        number
+        for number, axes in enumerate(PREDICATES)
+        if _fits(axes, frozenset(), need.must_not) and not set(need.chunked) & set(axes)
+    ]
+    if not found:
+        return term
+    return ("Where", str(draw(st.sampled_from(found))), term, ("NegInf",) if need.masked else ("Const", "0.0"))
+
+
+def _fits(names: tuple[str, ...], must: frozenset[Sexp], must_not: frozenset[Sexp]) -> bool:
+    refined = {ax for name in names for ax in whole(name)}
+    return must <= refined and not must_not & refined
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Sexp:
+    """A masked softmax over k or j and what is made of it, as whole rulebooks meet it; no NaN in any of them."""
+    name = draw(st.sampled_from("kkj"))
+    ax, plain = axis(name), Need()
+    score = draw(small_terms(Need(must=frozenset({ax}), masked=True)))
+    weight: Sexp = ("ExpDiff", score, ("Red", ("MaxOf",), ax, score))
+    total: Sexp = ("Red", ("Sum",), ax, weight)
+    value = draw(small_terms(plain))
+    return draw(
+        st.sampled_from(
+            [
+                ("Red", ("Sum",), ax, ("Mul", ("Mul", weight, ("Recip0", total)), value)),
+                ("Mul", ("Red", ("Sum",), ax, ("Mul", value, weight)), ("Recip0", total)),
+                ("Red", ("Sum",), axis("n"), ("Mul", ("Red", ("Sum",), ax, ("Mul", weight, ("Leaf", "13"))), value)),
+                ("Red", ("Sum",), ax, ("Mul", ("Sub", value, ("Leaf", "1")), ("Mul", weight, ("Leaf", "3")))),
+                ("Add", ("Red", ("Sum",), ax, weight), ("Red", ("Sum",), ax, ("Sq", value))),
+            ]
+        )
+    )

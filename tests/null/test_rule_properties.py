@@ -1,0 +1,120 @@
+"""Property tests generated from the rulebook, and wrong rules that they must catch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleave.errors import RuleError
+from cleave.rewrite import Rulebook
+from cleave.testing import Outcome, check_rule, examine_rule, examine_rulebook
+
+RULES = [rule.name for rule in Rulebook.installed().rules]
+LEAST_MATCHES = 40
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_holds_and_fires(name: str) -> None:
+    report = check_rule(name)
+    assert report.matches[name] >= LEAST_MATCHES, report
+
+
+@pytest.mark.parametrize("book", [Rulebook.default(), Rulebook.installed()], ids=["default", "installed"])
+def test_the_rules_hold_together(book: Rulebook) -> None:
+    report = examine_rulebook(book, examples=120)
+    assert report.outcome is Outcome.SOUND, report
+    assert report.matches["telescope"] >= 10, report  # masked softmax, split into chunks, was among them
+
+
+# title: (rule, text of it, replacement); each result is a wrong rule
+MUTANTS = {
+    "telescope with the wrong sign": ("telescope", "(ExpDiff p m)", "(ExpDiff m p)"),
+    "telescope by what is not the chunk's maximum": ("telescope", "(= p (Red (MaxOf) (Inner k S) s))", ""),
+    "telescope that forgets the rescale": ("telescope", "(Mul (ExpDiff s p) (ExpDiff p m))", "(ExpDiff s p)"),
+    "factor through a maximum": ("factor", "(= r (Red (Sum) k e))", "(= r (Red (MaxOf) k e))"),
+    "factor without its guard": ("factor", "(set-not-contains sa k)", ""),
+    "factor with its guard on the wrong operand": ("factor", "(axes a)", "(axes b)"),
+    "split without the reduction inside chunks": ("split-red", "(Red op (Inner k S) a)", "a"),
+    "split that sums the chunks of any monoid": ("split-red", "(union r (Red op ", "(union r (Red (Sum) "),
+    "reassoc with d in c": ("reassoc", "(set-not-contains sc d)", ""),
+    "reassoc with r in q": ("reassoc", "(set-not-contains sq r)", ""),
+    "reassoc past a ragged extent": ("reassoc", "(set-not-contains xd r)", ""),
+    "sum of a constant without the extent": ("sum-const", "(Mul (Size k) a)", "a"),
+    "sum of a constant without its guard": ("sum-const", "(set-not-contains sa k)", ""),
+    "maximum shifted by what varies": ("max-shift", "(set-not-contains sc k)", ""),
+    "maximum that forgets the shift": ("max-shift", "(Add (Red (MaxOf) k a) c)", "(Red (MaxOf) k a)"),
+    "minimum shifted as a maximum": ("max-shift", "(= r (Red (MaxOf) k", "(= r (Red (MinOf) k"),
+    "sum of a difference with the wrong weight": (
+        "linear-sub",
+        "(Sub (Red (Sum) k (Mul a w))",
+        "(Sub (Red (Sum) k (Mul b a))",
+    ),
+    "sum of a sum without its second part": ("linear-sum", "(Red (Sum) k b)", "b"),
+    "square of a difference, half the cross term": ("square-diff", "(Const -2.0)", "(Const -1.0)"),
+    "centred sum with the wrong sign": ("centred-sum", "(Const -1.0)", "(Const 1.0)"),
+    "weights of different activations gathered": ("gather-weights", "(Mul x v))", "(Mul y v))"),
+    "param-fold that drops a factor": ("param-fold", "(Mul b c)", "b"),
+    "bring-out that drops a factor": ("bring-out", "(Mul a (Mul b c))", "(Mul a c)"),
+    "a product taken for a sum": ("comm-mul", "(Mul b a)", "(Add b a)"),
+}
+
+
+@pytest.mark.parametrize("title", MUTANTS)
+def test_a_wrong_rule_is_caught(title: str, tmp_path: Path) -> None:
+    name, old, new = MUTANTS[title]
+    report = examine_rule(name, mutant(tmp_path, name, old, new), examples=300, shrink=False)
+    assert report.outcome is Outcome.COUNTEREXAMPLE, report
+
+
+RAGGED_RESULT = "(set (axes e) (set-union (set-diff s w) d))"
+SECOND_OPERAND = "(rule ((= e (Mul x y)) (= s (axes x)) (= t (axes y)))"
+# title: (rule that it misleads, text of analysis.egg, replacement); the guards are right, what they read is not
+WRONG_ANALYSES = {
+    "a sum over a ragged axis forgets the owner": ("factor", RAGGED_RESULT, "(set (axes e) (set-diff s w))"),
+    "a product forgets an operand": ("factor", SECOND_OPERAND, SECOND_OPERAND.replace("(axes y)", "(axes x)")),
+}
+
+
+@pytest.mark.parametrize("title", WRONG_ANALYSES)
+def test_a_wrong_analysis_is_caught(title: str, tmp_path: Path) -> None:
+    name, old, new = WRONG_ANALYSES[title]
+    paths = {file.family: write(tmp_path / file.path.name, file.text) for file in Rulebook.installed().files}
+    text = paths["analysis"].read_text()
+    assert old in text
+    write(paths["analysis"], text.replace(old, new))
+    report = examine_rule(name, Rulebook.from_files(paths.values()), examples=300, shrink=False)
+    assert report.outcome is Outcome.COUNTEREXAMPLE, report
+
+
+def test_a_counterexample_is_one_line_with_its_place(tmp_path: Path) -> None:
+    book = mutant(tmp_path, "telescope", "(ExpDiff p m)", "(ExpDiff m p)")
+    with pytest.raises(RuleError) as error:
+        check_rule("telescope", book)
+    message = str(error.value)
+    assert f"shift.egg:{book.rule('telescope').line}: telescope: counterexample" in message
+    assert "off by" in message and "(ExpDiff (Leaf" in message and "S=" in message
+    assert "\n" not in message
+
+
+def test_a_rule_that_never_fires_fails(tmp_path: Path) -> None:
+    book = mutant(tmp_path, "param-fold", "(Param b)", "(Param b) (= c (Neg b))")
+    with pytest.raises(RuleError, match="param-fold: never fired"):
+        check_rule("param-fold", book, examples=20)
+
+
+def mutant(folder: Path, name: str, old: str, new: str) -> Rulebook:
+    """The rulebook with the text of one rule changed."""
+    rule = Rulebook.installed().rule(name)
+    assert old in rule.text, f"{name} has changed: {old}"
+    files = Rulebook.installed().files
+    changed = {rule.family: rule.text.replace(old, new)}
+    return Rulebook.from_files(
+        write(folder / file.path.name, file.text.replace(rule.text, changed.get(file.family, rule.text)))
+        for file in files
+    )
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
