@@ -17,6 +17,7 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from cleave.errors import GraphError, ParseError
 from cleave.ir import index as ix
@@ -104,6 +105,25 @@ def show_graph(g: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
+def term_text(g: Graph, term: Term) -> str:
+    """One term of a graph, under the axis names that ``g.text()`` uses; ``parse_term`` reads it back."""
+    labels = _axis_labels(g)
+    if all(a.name == label for a, label in labels.items()):
+        return show_term(term)
+    made = _label_axes(g, labels)
+    memo: dict[Term, Term] = {}
+    for t in walk(term):
+        memo[t] = _relabel(t, [memo[c] for c in children(t)], made, _atoms(made))
+    return show_term(memo[term])
+
+
+def shared_names(g: Graph) -> dict[Term, str]:
+    """The names that ``g.text()`` gives to terms used more than once and to reductions (v0, v1, ..)."""
+    if any(a.name != label for a, label in _axis_labels(g).items()):
+        return {}
+    return _shared_names(g.outputs, {b.name for b in (*g.inputs, *g.outputs)} | {a.name for a in g.axes})
+
+
 def _shared_names(outputs: Sequence[Output], taken: set[str]) -> dict[Term, str]:
     uses: Counter[Term] = Counter(o.term for o in outputs)
     order = walk(*(o.term for o in outputs))
@@ -138,9 +158,7 @@ def _relabelled(g: Graph, labels: Mapping[Axis, str]) -> tuple[Output, ...]:
     """Outputs with every axis under its label (an axis extent that reads axes follows)."""
     if all(a.name == label for a, label in labels.items()):
         return g.outputs
-    made: dict[Axis, Axis] = {}
-    for a in g.axes:
-        made[a] = Axis(labels[a], substitute(a.extent, _atoms(made)), a.kind)
+    made = _label_axes(g, labels)
     atoms = _atoms(made)
     memo: dict[Term, Term] = {}
     for t in walk(*g.terms):
@@ -148,6 +166,13 @@ def _relabelled(g: Graph, labels: Mapping[Axis, str]) -> tuple[Output, ...]:
     return tuple(
         Output(o.name, o.dtype, o.shape, tuple(substitute(i, atoms) for i in o.indices), memo[o.term]) for o in g.outputs
     )
+
+
+def _label_axes(g: Graph, labels: Mapping[Axis, str]) -> dict[Axis, Axis]:
+    made: dict[Axis, Axis] = {}
+    for a in g.axes:
+        made[a] = Axis(labels[a], substitute(a.extent, _atoms(made)), a.kind)
+    return made
 
 
 def _atoms(made: Mapping[Axis, Axis]) -> dict[ix.Atom, Index]:
@@ -168,7 +193,9 @@ def _relabel(t: Term, new: Sequence[Term], made: Mapping[Axis, Axis], atoms: Map
             return Map(op, tuple(new))
         case Cast(dtype, _):
             return Cast(dtype, new[0])
-        case Const() | Ref():
+        case Ref(name, axes):
+            return Ref(name, tuple(made.get(a, a) for a in axes))
+        case Const():
             return t
 
 
@@ -198,6 +225,36 @@ def parse_graph(text: str, source: str = "graph") -> Graph:
                 what = error.msg if isinstance(error, SyntaxError) else str(error)
                 raise ParseError(f"{what}, in {line!r}", location=f"{source}:{number}") from None
     return graph(scope.name, tuple(scope.inputs.values()), scope.outputs, scope.constraints)
+
+
+def parse_term(g: Graph, text: str, source: str = "term") -> Term:
+    """A term over the axes and inputs of a graph, see ``term_text``."""
+    return _reading(text, source, lambda: _term(_parse(text), _scope_of(g)))
+
+
+def parse_index(g: Graph, text: str, source: str = "index") -> Index:
+    """An index expression over the dims, axes and inputs of a graph."""
+    return _reading(text, source, lambda: _index(_parse(text), _scope_of(g)))
+
+
+_Read = TypeVar("_Read", Term, Index)
+
+
+def _reading(text: str, source: str, read: Callable[[], _Read]) -> _Read:
+    try:
+        return read()
+    except (GraphError, ParseError, SyntaxError, KeyError, ValueError) as error:
+        what = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ParseError(f"{what}, in {text!r}", location=source) from None
+
+
+def _scope_of(g: Graph) -> _Scope:
+    """What a term of the graph may mention: its dims, axes by the names that ``g.text()`` uses, and inputs."""
+    return _Scope(
+        symbols={s.name: ix.of(s) for s in g.symbols},
+        axes={label: a for a, label in _axis_labels(g).items()},
+        inputs={i.name: i for i in g.inputs},
+    )
 
 
 def _statement(line: str, scope: _Scope) -> None:
