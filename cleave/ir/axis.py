@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cleave.ir.index import Index, IndexLike, Position, axes_of, index, maximum, minimum, of
-from cleave.ir.intern import Interned, Node
+from cleave.ir.intern import Interned, Node, node
 
 AxisKind = Literal["plain", "outer", "inner"]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@node
 class Axis(Node, metaclass=Interned):
     name: str
     extent: Index

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from cleave.errors import ShapeError
 from cleave.ir.dim import check_binding
-from cleave.ir.graph import Graph
+from cleave.ir.graph import Graph, Input
 from cleave.ir.index import Index, Symbol, evaluate, evaluate_pred, show, symbols_of
 
 
 def bind_dims(g: Graph, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int] | None = None) -> dict[str, int]:
     """Values of all symbols of a graph from input shapes and explicit bindings.
 
-    Shapes fix a symbol where an extent is that symbol or affine in it with the rest known. Everything is then checked: extents
-    against shapes, ranges, divisibility, constraints. Errors name the input, the axis, the extent found and the one expected.
+    Shapes fix a symbol where an extent is that symbol or affine in it with the rest known. Everything is then checked:
+    extents against shapes, ranges, divisibility, constraints. Errors name the input, the axis, the extent found and the
+    one expected.
     """
     values = dict(given or {})
     known = {s.name: s for s in g.symbols}
@@ -44,7 +45,10 @@ def _check_ranks(g: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
 def _solve(g: Graph, shapes: Mapping[str, Sequence[int]], values: dict[str, int]) -> None:
     """Take symbols out of extents until nothing new is learnt."""
     equations = [
-        (extent, int(size)) for b in g.inputs if b.name in shapes for extent, size in zip(b.shape, shapes[b.name], strict=True)
+        (extent, int(size))
+        for buffer in g.inputs
+        if buffer.name in shapes
+        for extent, size in zip(buffer.shape, shapes[buffer.name], strict=True)
     ]
     learnt = True
     while learnt:
@@ -73,8 +77,10 @@ def check_dims(g: Graph, shapes: Mapping[str, Sequence[int]], values: Mapping[st
         for position, (extent, size) in enumerate(zip(buffer.shape, shapes.get(buffer.name, ()), strict=False)):
             wanted = int(evaluate(extent, values))
             if wanted != size:
-                because = "" if extent.constant is not None else f" ({show(extent)} = {wanted} {_origin(g, shapes, extent)})"
-                raise ShapeError(f"extent {size}, expected {wanted}{because}", location=f"input {buffer.name}, axis {position}")
+                where = f"input {buffer.name}, axis {position}"
+                known = extent.constant is not None
+                because = "" if known else f" ({show(extent)}{_origin(g, shapes, buffer, extent)})"
+                raise ShapeError(f"extent {size}, expected {wanted}{because}", location=where)
     for symbol in g.symbols:
         check_binding(symbol, values[symbol.name])
     for pred in g.constraints:
@@ -82,11 +88,11 @@ def check_dims(g: Graph, shapes: Mapping[str, Sequence[int]], values: Mapping[st
             raise ShapeError(f"constraint {pred} does not hold for {dict(values)}", location=g.name)
 
 
-def _origin(g: Graph, shapes: Mapping[str, Sequence[int]], extent: Index) -> str:
-    """Which argument fixed the extent, for messages."""
+def _origin(g: Graph, shapes: Mapping[str, Sequence[int]], here: Input, extent: Index) -> str:
+    """Which other argument has that extent, for messages."""
     for buffer in g.inputs:
-        if buffer.name in shapes:
+        if buffer.name in shapes and buffer is not here:
             for position, other in enumerate(buffer.shape):
                 if other is extent:
-                    return f"from input {buffer.name}, axis {position}"
-    return "as bound"
+                    return f", as axis {position} of input {buffer.name}"
+    return ""

@@ -6,24 +6,29 @@ from collections.abc import Iterable
 
 from cleave.errors import GraphError
 from cleave.ir.axis import Axis, owners
-from cleave.ir.dim import is_dim
+from cleave.ir.dim import is_dim, is_name
 from cleave.ir.graph import Cast, Graph, Input, Load, Map, Output, Reduce, Ref, Term, Where, free, term_indices, walk
-from cleave.ir.index import BoolRead, Index, Position, Pred, Read, And, Not, Or, axes_of, inputs_of, pred_axes, show
+from cleave.ir.index import (
+    And,
+    BoolRead,
+    Index,
+    Not,
+    Or,
+    Position,
+    Pred,
+    Read,
+    axes_of,
+    inputs_of,
+    parts,
+    pred_axes,
+    show,
+)
 from cleave.ir.op import DTYPES, FLOATS, INTEGERS, MAPS, MONOIDS
 
 
 def check_graph(g: Graph) -> None:
     """Names, dtypes and ranks of buffers; operations known; scopes closed; extents without cycles; stores injective."""
-    names = [b.name for b in (*g.inputs, *g.outputs)]
-    for name in names:
-        if names.count(name) > 1:
-            raise GraphError(f"two buffers are called {name!r}", location=g.name)
-    if not g.outputs:
-        raise GraphError("no output", location=g.name)
-    symbols: dict[str, object] = {}
-    for s in g.symbols:
-        if symbols.setdefault(s.name, s) is not s:
-            raise GraphError(f"dim {s.name} is declared twice, with different facts", location=g.name)
+    _check_names(g)
     for buffer in (*g.inputs, *g.outputs):
         _check_buffer(g, buffer)
     for t in walk(*g.terms):
@@ -39,12 +44,28 @@ def check_graph(g: Graph) -> None:
             raise GraphError(f"constraint {pred} mentions an axis: constraints are over dims", location=g.name)
 
 
+def _check_names(g: Graph) -> None:
+    names = [b.name for b in (*g.inputs, *g.outputs)]
+    for name in names:
+        if not is_name(name):
+            raise GraphError(f"a buffer is called {name!r}, which is no name", location=g.name)
+        if names.count(name) > 1:
+            raise GraphError(f"two buffers are called {name!r}", location=g.name)
+    if not g.outputs:
+        raise GraphError("no output", location=g.name)
+    symbols: dict[str, object] = {}
+    for s in g.symbols:
+        if symbols.setdefault(s.name, s) is not s:
+            raise GraphError(f"dim {s.name} is declared twice, with different facts", location=g.name)
+
+
 def _check_buffer(g: Graph, buffer: Input | Output) -> None:
+    where = f"{g.name}, {buffer.name}"
     if buffer.dtype not in DTYPES:
-        raise GraphError(f"dtype {buffer.dtype!r}: allowed are {', '.join(DTYPES)}", location=f"{g.name}, {buffer.name}")
+        raise GraphError(f"dtype {buffer.dtype!r}: allowed are {', '.join(DTYPES)}", location=where)
     for extent in buffer.shape:
         if not is_dim(extent):
-            raise GraphError(f"extent {extent} is no dim", location=f"{g.name}, {buffer.name}")
+            raise GraphError(f"extent {extent} is no dim", location=where)
 
 
 def _check_term(g: Graph, t: Term) -> None:
@@ -81,8 +102,6 @@ def _check_pred(g: Graph, pred: Pred) -> None:
 
 
 def _reads(i: Index) -> Iterable[Read]:
-    from cleave.ir.index import parts
-
     for atom in i.atoms():
         if isinstance(atom, Read):
             yield atom
@@ -114,7 +133,8 @@ def _check_output(g: Graph, o: Output) -> None:
     loose = free(o.term) - stored
     if loose:
         names = ", ".join(sorted(a.name for a in loose))
-        raise GraphError(f"depends on {names}, which no store index mentions: reduce over it or store along it", location=where)
+        what = f"depends on {names}, which no store index mentions: reduce over it or store along it"
+        raise GraphError(what, location=where)
     for i in o.indices:
         for atom in i.atoms():
             if isinstance(atom, Position) and i.linear_in(atom) is None:

@@ -1,10 +1,12 @@
 """Dims: integer expressions over symbols, with range and divisibility facts carried by the symbols.
 
-A dim is an ``Index`` without axes and inputs; see ``index.py`` for the arithmetic (exact, canonical, floor and ceil division).
+A dim is an ``Index`` without axes and inputs; ``polynomial.py`` has the arithmetic (exact, canonical, floor and ceil
+division).
 """
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping
 
 from cleave.errors import GraphError
@@ -18,7 +20,8 @@ def dims(names: str, *, minimum: int = 0, maximum: int | None = None, multiple_o
 
     The facts hold for every name in the list: ``minimum <= value <= maximum`` and ``value % multiple_of == 0``.
     """
-    return tuple(dim(word, minimum=minimum, maximum=maximum, multiple_of=multiple_of) for word in names.replace(",", " ").split())
+    words = names.replace(",", " ").split()
+    return tuple(dim(word, minimum=minimum, maximum=maximum, multiple_of=multiple_of) for word in words)
 
 
 def dim(word: str, *, minimum: int = 0, maximum: int | None = None, multiple_of: int = 1) -> Dim:
@@ -26,16 +29,21 @@ def dim(word: str, *, minimum: int = 0, maximum: int | None = None, multiple_of:
     name, _, value = word.partition("=")
     if name.isdigit() and not value:
         return of_value(int(name))
-    if not name.isidentifier():
+    if not is_name(name):
         raise GraphError(f"dim {word!r}: a name such as t, or name=value such as d=64, is expected")
     if value:
         if not value.isdigit():
             raise GraphError(f"dim {word!r}: the value {value!r} is no non-negative integer")
         minimum = maximum = int(value)
         multiple_of = 1
-    if maximum is not None and maximum < minimum or minimum < 0 or multiple_of < 1:
+    if (maximum is not None and maximum < minimum) or minimum < 0 or multiple_of < 1:
         raise GraphError(f"dim {name}: no value with {minimum} <= {name} <= {maximum}, divisible by {multiple_of}")
     return of(Symbol(name, minimum, maximum, multiple_of))
+
+
+def is_name(text: str) -> bool:
+    """Whether dims and buffers may be called that: it has to read as a Python name."""
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def of_value(value: int) -> Dim:
@@ -74,4 +82,16 @@ def facts(symbol: Symbol) -> str:
     return text + (f" % {symbol.multiple}" if symbol.multiple != 1 else "")
 
 
-__all__ = ["Dim", "Symbol", "check_binding", "dim", "dims", "facts", "is_dim", "of_value", "show", "value_of"]
+__all__ = [
+    "Dim",
+    "Symbol",
+    "check_binding",
+    "dim",
+    "dims",
+    "facts",
+    "is_dim",
+    "is_name",
+    "of_value",
+    "show",
+    "value_of",
+]

@@ -5,8 +5,8 @@
     Output ::= name dtype shape, stored at [Index ..]
     Graph  ::= name, inputs (name, dtype, shape), outputs, constraints on dims
 
-Matmul is ``Reduce(sum, k, a * b)``. Terms are hash-consed. A graph made by ``graph()`` has canonical axis names, so graphs that
-are equal up to the names of their axes are one object.
+Matmul is ``Reduce(sum, k, a * b)``. Terms are hash-consed. A graph made by ``graph()`` has canonical axis names, so
+graphs that are equal up to the names of their axes have the same terms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Union
+from typing import TypeAlias
 
 from cleave.errors import GraphError
 from cleave.ir.axis import Axis
@@ -27,17 +27,15 @@ from cleave.ir.index import (
     Pred,
     Symbol,
     axes_of,
-    indices_of,
     index,
+    indices_of,
     spell,
     substitute,
     substitute_pred,
     symbols_of,
 )
-from cleave.ir.intern import Interned, Node
+from cleave.ir.intern import Interned, Node, node
 from cleave.ir.op import MAPS, MONOIDS
-
-node = dataclass(frozen=True, eq=False, repr=False)
 
 
 class _Term(Node):
@@ -109,7 +107,7 @@ class Ref(_Term, metaclass=Interned):
     axes: tuple[Axis, ...]
 
 
-Term = Union[Load, Const, IndexValue, Map, Reduce, Where, Cast, Ref]
+Term: TypeAlias = Load | Const | IndexValue | Map | Reduce | Where | Cast | Ref
 
 
 @dataclass(frozen=True)
@@ -172,10 +170,17 @@ class Graph:
     def __str__(self) -> str:
         return self.text()
 
+    def svg(self, *, limit: int = 80) -> str:
+        """The terms as boxes, as SVG; no more than ``limit`` of them."""
+        from cleave.display import drawing
+        from cleave.ir.text import boxes
+
+        return drawing(boxes(self), limit=limit)
+
     def _repr_html_(self) -> str:
         from cleave.display import preformatted
 
-        return preformatted(self.text())
+        return f"{self.svg()}<details><summary>text</summary>{preformatted(self.text())}</details>"
 
 
 # ---- making terms
@@ -300,8 +305,8 @@ def free(term: Term) -> frozenset[Axis]:
 def substitute_axes(term: Term, mapping: Mapping[Axis, Index]) -> Term:
     """Put index expressions in the place of free axes, down to the loads.
 
-    Extents of bound axes that read a replaced axis change with it. The caller answers for capture: no replacement may mention
-    an axis that is bound in the term where it lands.
+    Extents of bound axes that read a replaced axis change with it. The caller answers for capture: no replacement may
+    mention an axis that is bound in the term where it lands.
     """
     made: dict[tuple[Term, tuple[tuple[Axis, Index], ...]], Term] = {}
 
@@ -351,7 +356,10 @@ def rename_axis(term: Term, old: Axis, new: Axis) -> Term:
 
 
 def base_name(axis: Axis) -> str:
-    """What a canonical name starts with: ``t`` for extent t, ``n64`` for 64, ``kv_len_b`` for ``kv_len[b]``; chunk axes keep theirs."""
+    """What a canonical name starts with: ``t`` for extent t, ``n64`` for 64, ``kv_len_b`` for ``kv_len[b]``.
+
+    The axes of a split keep theirs.
+    """
     if axis.kind != "plain":
         return axis.name
     words = re.sub(r"\W+", "_", spell(axis.extent).replace("dim.", "")).strip("_")
@@ -377,10 +385,10 @@ def _fresh(base: str, taken: Iterable[str]) -> str:
 
 
 def canonical(term: Term) -> Term:
-    """Each bound axis gets, bottom-up, the smallest name of its kind that is neither free in its body nor captured there.
+    """Bottom-up, a bound axis gets the smallest name of its kind that is neither free in its body nor captured there.
 
-    Alpha-equal terms become the same object, and axes that range over one shared subterm keep one name (unique names would tear
-    the maximum and the sum of a softmax apart).
+    Alpha-equal terms become the same object, and axes that range over one shared subterm keep one name (unique names
+    would tear the maximum and the sum of a softmax apart).
     """
     made: dict[Term, Term] = {}
     for t in walk(term):
@@ -408,7 +416,7 @@ def _canonical_outputs(outputs: Sequence[Output]) -> tuple[Output, ...]:
     final = _settle(list(order))
     out: list[Output] = []
     for o in outputs:
-        # through temporary names, so that a swap of two names cannot capture; bound names settle last, around the final free ones
+        # Through temporary names, so that a swap of two cannot capture; bound names settle last, around the free ones.
         term = _rename_all(canonical(_rename_all(o.term, temporary)), {temporary[a]: final[a] for a in order})
         atoms: dict[Atom, Index] = {Position(a): final[a].position for a in order}
         out.append(Output(o.name, o.dtype, o.shape, tuple(substitute(i, atoms) for i in o.indices), canonical(term)))
@@ -501,5 +509,3 @@ def at(g: Graph, place: Place) -> Term:
     for step in place.path:
         term = children(term)[step]
     return term
-
-

@@ -1,23 +1,25 @@
-"""Hash-consing: structurally equal nodes are one object, so equality is identity and every pass is a dict over nodes."""
+"""Hash-consing: structurally equal nodes are one object, so equality is identity and a pass is a dict over nodes."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import fields
-from typing import Any, cast
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 from weakref import WeakValueDictionary
+
+T = TypeVar("T")
 
 
 class Interned(type):
-    """Metaclass of frozen dataclasses (``eq=False``): a call with equal arguments returns the object that already exists.
+    """Metaclass of frozen dataclasses (``eq=False``): a call with equal arguments returns the object that exists.
 
     Keys hold the types of plain numbers as well, so that 1, 1.0 and True stay apart.
     """
 
-    _table: WeakValueDictionary[Any, Any] = WeakValueDictionary()
-    _lock = threading.RLock()
+    _table: ClassVar[WeakValueDictionary[Any, Any]] = WeakValueDictionary()
+    _lock: ClassVar[threading.RLock] = threading.RLock()
 
-    def __call__(cls, *args: Any, **named: Any) -> Any:
+    def __call__(cls: type[T], *args: Any, **named: Any) -> T:
         if named:
             args = (*args, *(named.pop(f.name) for f in fields(cast(Any, cls))[len(args) :] if f.name in named))
             if named:
@@ -26,7 +28,7 @@ class Interned(type):
         with Interned._lock:
             found = Interned._table.get(key)
             if found is None:
-                found = super().__call__(*args)
+                found = type.__call__(cls, *args)
                 Interned._table[key] = found
         return found
 
@@ -54,3 +56,9 @@ class Node:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def node(cls: type[T]) -> type[T]:
+    """The dataclass decorator of every interned node: frozen, compared by identity, printed by its own ``__repr__``."""
+    return dataclass(frozen=True, eq=False, repr=False)(cls)

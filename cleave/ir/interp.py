@@ -1,7 +1,7 @@
 """The float64 meaning of graphs: the specification that everything else is compared with.
 
-Values are NumPy arrays with one dimension per axis of the graph (size 1 where a term does not depend on it). Positions beyond a
-ragged extent do not exist: reductions see the identity there, and stores leave them alone.
+Values are NumPy arrays with one dimension per axis of the graph (size 1 where a term does not depend on it). Positions
+beyond a ragged extent do not exist: reductions see the identity there, and stores leave them alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def make_space(
     dims: Mapping[str, int],
     at: Mapping[Axis, Array] | None = None,
 ) -> Space:
-    """Positions 0 .. greatest extent on every axis, or those given in ``at``; ``order`` has owners before what they own."""
+    """Positions 0 .. greatest extent on every axis, or those in ``at``; ``order`` has owners before what they own."""
     space = Space(order, inputs, dict(dims))
     for a in order:
         extent: Array = np.asarray(evaluate(a.extent, space.environment, inputs))
@@ -100,7 +100,13 @@ def _full_rank(number: Any, space: Space) -> Array:
     return array.reshape([1] * len(space.order)) if array.ndim == 0 else array
 
 
-def load_value(name: str, indices: tuple[Index, ...], valid: Array, inputs: Mapping[str, Array], environment: Mapping[Any, Any]) -> Array:
+def load_value(
+    name: str,
+    indices: tuple[Index, ...],
+    valid: Array,
+    inputs: Mapping[str, Array],
+    environment: Mapping[Any, Any],
+) -> Array:
     """Elements of an input; reading outside it at a position that exists is an error, never clipped silently."""
     array = inputs[name]
     where = [evaluate(i, environment, inputs) for i in indices]
@@ -140,7 +146,10 @@ def product_factors(t: Term) -> list[Term]:
 
 
 def _contract(factors: list[Term], axis: Axis, space: Space, memo: Mapping[Term, Array]) -> Array | None:
-    """sum over axis of a product without making the product; None where an infinite factor could meet a zero that is no value."""
+    """Sum over an axis of a product without making the product; None where a factor is not finite.
+
+    There an infinity could meet a zero that stands for a position that does not exist.
+    """
     if not all(np.isfinite(memo[f]).all() for f in factors):
         return None
     number, valid = space.number(axis), space.valid[axis]
@@ -168,8 +177,8 @@ def interpret(
 ) -> dict[str, Array]:
     """Outputs of a graph in float64, rounded to nothing; NaN where nothing is stored.
 
-    ``dims`` binds symbols that no input shape fixes. ``at`` restricts output axes to some positions: then only the elements there
-    are computed and the rest stays NaN.
+    ``dims`` binds symbols that no input shape fixes. ``at`` restricts output axes to some positions: then only the
+    elements there are computed and the rest stays NaN.
     """
     arrays = {i.name: np.asarray(inputs[i.name]) for i in g.inputs if i.name in inputs}
     for i in g.inputs:
@@ -197,5 +206,6 @@ def store(out: Array, name: str, indices: tuple[Index, ...], result: Array, spac
     positions = tuple(p[keep] for p in aligned[2:])
     for number, (position, extent) in enumerate(zip(positions, out.shape, strict=True)):
         if position.size and (position.min() < 0 or position.max() >= extent):
-            raise GraphError(f"stored at {int(position.max())}, extent is {extent}", location=f"output {name}, axis {number}")
-    out[positions] = aligned[1][keep]
+            bad = int(position.min() if position.min() < 0 else position.max())
+            raise GraphError(f"stored at {bad}, extent is {extent}", location=f"output {name}, axis {number}")
+    out[positions] = aligned[1][keep] if positions else result.reshape(())

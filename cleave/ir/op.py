@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class MapOp:
-    """A pointwise operation: ``meaning`` is its float64 definition; ``cost`` counts special-function units, not FLOPs."""
+    """A pointwise operation; ``meaning`` is the float64 one, ``transcendental`` ones take special-function units."""
 
     name: str
     arity: int
@@ -42,6 +42,14 @@ def _exp_diff(a: Array, b: Array) -> Array:
     return np.where(np.isneginf(a), 0.0, np.exp(a - b))
 
 
+def _recip(a: Array) -> Array:
+    return 1.0 / a
+
+
+def _rsqrt(a: Array) -> Array:
+    return 1.0 / np.sqrt(a)
+
+
 def _recip0(a: Array) -> Array:
     """1 / a, and 0 at 0: the quotient by it is 0 whenever the divisor is."""
     return np.where(a == 0, 0.0, 1.0 / np.where(a == 0, 1.0, a))
@@ -49,6 +57,10 @@ def _recip0(a: Array) -> Array:
 
 def _sigmoid(a: Array) -> Array:
     return 1.0 / (1.0 + np.exp(-a))
+
+
+def _silu(a: Array) -> Array:
+    return a * _sigmoid(a)
 
 
 def _table(*ops: MapOp) -> dict[str, MapOp]:
@@ -67,13 +79,13 @@ MAPS: dict[str, MapOp] = _table(
     MapOp("exp", 1, np.exp, transcendental=True),
     MapOp("exp_diff", 2, _exp_diff, transcendental=True),
     MapOp("log", 1, np.log, transcendental=True),
-    MapOp("recip", 1, lambda a: 1.0 / a, transcendental=True),
+    MapOp("recip", 1, _recip, transcendental=True),
     MapOp("recip0", 1, _recip0, transcendental=True),
     MapOp("sqrt", 1, np.sqrt, transcendental=True),
-    MapOp("rsqrt", 1, lambda a: 1.0 / np.sqrt(a), transcendental=True),
+    MapOp("rsqrt", 1, _rsqrt, transcendental=True),
     MapOp("tanh", 1, np.tanh, transcendental=True),
     MapOp("sigmoid", 1, _sigmoid, transcendental=True),
-    MapOp("silu", 1, lambda a: a * _sigmoid(a), transcendental=True),
+    MapOp("silu", 1, _silu, transcendental=True),
 )
 
 MONOIDS: dict[str, Monoid] = {
@@ -93,7 +105,7 @@ MANTISSA_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 
 
 def round_to(value: Array, dtype: str) -> Array:
-    """Round float64 values to a floating storage type and back (``bfloat16``: round to nearest even on the upper half)."""
+    """Round float64 values to a storage type and back; bfloat16 is the upper half of float32, to nearest even."""
     if dtype == "float64":
         return value
     if dtype == "bfloat16":

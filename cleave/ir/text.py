@@ -7,8 +7,8 @@
     v0[h, s, t] = sum(d, Q[b, h, s, d] * K[b, h, t, d])
     output O: float16[b, h, s, e] @ [b, h, s, e] = v7
 
-Expressions are Python syntax and are read with ``ast``. A term used more than once gets a name; the axes in brackets after it are
-for the reader. ``parse_graph(show_graph(g)) is`` equal to g, terms being the same objects.
+Expressions are Python syntax and are read with ``ast``. A term used more than once gets a name; the axes in brackets
+after it are for the reader. ``parse_graph(show_graph(g))`` equals g, terms being the same objects.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TypeVar
 
+from cleave.display import Box, Kind
 from cleave.errors import GraphError, ParseError
 from cleave.ir import index as ix
 from cleave.ir.axis import Axis, AxisKind
@@ -62,12 +64,8 @@ def _expression(term: Term, names: Mapping[Term, str], rest: Callable[[Term], st
         return names[t] if t in names else rest(t)
 
     match term:
-        case Load(name, indices):
-            return f"{name}[{', '.join(map(spell, indices))}]"
-        case Const(value):
-            return repr(value) if value == value and abs(value) != float("inf") else f"const('{value}')"
-        case IndexValue(i):
-            return f"value({spell(i)})"
+        case Load() | Const() | IndexValue() | Ref():
+            return _leaf(term)
         case Map(op, (a, b)) if MAPS[op].symbol:
             return f"({sub(a)} {MAPS[op].symbol} {sub(b)})"
         case Map(op, args):
@@ -78,6 +76,16 @@ def _expression(term: Term, names: Mapping[Term, str], rest: Callable[[Term], st
             return f"where({show_pred(pred)}, {sub(a)}, {sub(b)})"
         case Cast(dtype, a):
             return f"cast({dtype}, {sub(a)})"
+
+
+def _leaf(term: Load | Const | IndexValue | Ref) -> str:
+    match term:
+        case Load(name, indices):
+            return f"{name}[{', '.join(map(spell, indices))}]"
+        case Const(value):
+            return repr(value) if isfinite(value) else f"const('{value}')"
+        case IndexValue(i):
+            return f"value({spell(i)})"
         case Ref(name, axes):
             return f"ref({', '.join([repr(name), *(a.name for a in axes)])})"
 
@@ -124,6 +132,41 @@ def shared_names(g: Graph) -> dict[Term, str]:
     return _shared_names(g.outputs, {b.name for b in (*g.inputs, *g.outputs)} | {a.name for a in g.axes})
 
 
+def boxes(g: Graph) -> list[Box]:
+    """The graph as boxes of a drawing, leaves first; numbers and index values are written where they are used."""
+    made: list[Box] = []
+    number: dict[Term, int] = {}
+    for t in walk(*g.terms):
+        if isinstance(t, (Const, IndexValue)):
+            continue
+        kind, label = _box(t)
+        axes = ", ".join(sorted(a.name for a in free(t)))
+        label = label if isinstance(t, Load) else f"{label}  [{axes}]"
+        number[t] = len(made)
+        made.append(Box(label, kind, tuple(dict.fromkeys(number[c] for c in children(t) if c in number))))
+    for o in g.outputs:
+        made.append(Box(f"{o.name}: {o.dtype}", "output", (number[o.term],) if o.term in number else ()))
+    return made
+
+
+def _box(t: Term) -> tuple[Kind, str]:
+    def operand(c: Term) -> str:
+        return _leaf(c) if isinstance(c, (Const, IndexValue)) else "."
+
+    match t:
+        case Load() | Const() | IndexValue() | Ref():
+            return "input", _leaf(t)
+        case Reduce(op, axis, _):
+            return "reduce", f"{op} {axis.name}"
+        case Where(pred, a, b):
+            return "where", f"where({show_pred(pred)}, {operand(a)}, {operand(b)})"
+        case Cast(dtype, _):
+            return "cast", dtype
+        case Map(op, args):
+            names = ", ".join(map(operand, args))
+            return "map", f"{op}({names})" if any(isinstance(a, (Const, IndexValue)) for a in args) else op
+
+
 def _shared_names(outputs: Sequence[Output], taken: set[str]) -> dict[Term, str]:
     uses: Counter[Term] = Counter(o.term for o in outputs)
     order = walk(*(o.term for o in outputs))
@@ -163,9 +206,8 @@ def _relabelled(g: Graph, labels: Mapping[Axis, str]) -> tuple[Output, ...]:
     memo: dict[Term, Term] = {}
     for t in walk(*g.terms):
         memo[t] = _relabel(t, [memo[c] for c in children(t)], made, atoms)
-    return tuple(
-        Output(o.name, o.dtype, o.shape, tuple(substitute(i, atoms) for i in o.indices), memo[o.term]) for o in g.outputs
-    )
+    stores = [tuple(substitute(i, atoms) for i in o.indices) for o in g.outputs]
+    return tuple(Output(o.name, o.dtype, o.shape, i, memo[o.term]) for o, i in zip(g.outputs, stores, strict=True))
 
 
 def _label_axes(g: Graph, labels: Mapping[Axis, str]) -> dict[Axis, Axis]:

@@ -1,0 +1,85 @@
+"""Fused GPU kernels from tensor programs by equality saturation.
+
+    dims, trace, ops, nn                       make graphs
+    search, verify, schedule, emit, optimize   the phases, and all of them in order
+    Rulebook, Target, Config, load             rules, GPUs, settings, saved results
+    CleaveError                                every error that a caller can mend
+    testing                                    strategies for property tests of rules and graphs
+
+Every name is loaded when it is first used: importing cleave is quick and needs no GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cleave import nn as nn
+    from cleave import testing as testing
+    from cleave.config import Config as Config
+    from cleave.errors import CleaveError as CleaveError
+    from cleave.frontend import ops as ops
+    from cleave.frontend.trace import trace as trace
+    from cleave.ir.dim import dims as dims
+    from cleave.pipeline import emit as emit
+    from cleave.pipeline import load as load
+    from cleave.pipeline import optimize as optimize
+    from cleave.rewrite.rulebook import Rulebook as Rulebook
+    from cleave.schedule import schedule as schedule
+    from cleave.search import search as search
+    from cleave.target import Target as Target
+    from cleave.verify import verify as verify
+
+__version__ = "0.1.0"
+
+PUBLIC = {
+    "dims": "cleave.ir.dim:dims",
+    "trace": "cleave.frontend.trace:trace",
+    "ops": "cleave.frontend.ops",
+    "nn": "cleave.nn",
+    "search": "cleave.search:search",
+    "verify": "cleave.verify:verify",
+    "schedule": "cleave.schedule:schedule",
+    "emit": "cleave.pipeline:emit",
+    "optimize": "cleave.pipeline:optimize",
+    "load": "cleave.pipeline:load",
+    "Rulebook": "cleave.rewrite.rulebook:Rulebook",
+    "Target": "cleave.target:Target",
+    "Config": "cleave.config:Config",
+    "CleaveError": "cleave.errors:CleaveError",
+    "testing": "cleave.testing",
+}
+"""Where each public name is found: a module, or ``module:name``."""
+
+PHASES = frozenset({"search", "verify", "schedule"})
+"""Public functions that are called like the folder that they come from."""
+
+
+class _Package(ModuleType):
+    """The package itself: it keeps the names of phases for functions.
+
+    Importing ``cleave.search`` makes Python store that module here as ``search``, in whose place the function stands. The
+    module stays importable (``from cleave.search import ...``).
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in PHASES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in PUBLIC:
+            raise AttributeError(f"module 'cleave' has no attribute {name!r}")
+        module, _, attribute = PUBLIC[name].partition(":")
+        found = getattr(import_module(module), attribute) if attribute else import_module(module)
+        self.__dict__[name] = found
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *PUBLIC})
+
+
+__all__ = list(PUBLIC)
+sys.modules[__name__].__class__ = _Package
