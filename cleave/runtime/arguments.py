@@ -9,8 +9,8 @@ Every message names the input and the axis as the user does, the value, and what
 
 from __future__ import annotations
 
-import operator as operator_module
 from collections.abc import Mapping, Sequence
+from operator import index as as_integer
 from typing import Any
 
 from cleave.errors import ArgumentError, GraphError
@@ -48,30 +48,30 @@ def match_arguments(
         raise ArgumentError(f"{len(arguments)} arguments, the inputs are {_listed(names)}", location=operator.name)
     arrays = dict(zip(names, arguments, strict=False))
     dims: dict[str, int] = {}
-    allowed = symbols(operator)
     for name, value in named.items():
         if name in arrays:
             raise ArgumentError(f"input {name} is given twice", location=operator.name)
         if name in names:
             arrays[name] = value
-        elif name in allowed:
-            dims[name] = _integer(name, value, operator.name)
         else:
-            raise ArgumentError(
-                f"unknown argument {name!r}: inputs are {_listed(names)}; dims are {_listed(allowed)}",
-                location=operator.name,
-            )
+            dims[name] = _dim(operator, name, value)
     for name in names:
         if name not in arrays:
             raise ArgumentError(f"input {name} is missing; the inputs are {_listed(names)}", location=operator.name)
     return arrays, dims
 
 
-def _integer(name: str, value: Any, location: str) -> int:
+def _dim(operator: OperatorSource, name: str, value: Any) -> int:
+    allowed = symbols(operator)
+    if name not in allowed:
+        inputs = _listed([b.name for b in operator.inputs])
+        raise ArgumentError(
+            f"unknown argument {name!r}: inputs are {inputs}; dims are {_listed(allowed)}", location=operator.name
+        )
     try:
-        return operator_module.index(value)
+        return as_integer(value)
     except TypeError:
-        raise ArgumentError(f"dim {name} = {value!r}: an integer is expected", location=location) from None
+        raise ArgumentError(f"dim {name} = {value!r}: an integer is expected", location=operator.name) from None
 
 
 def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:

@@ -1,0 +1,259 @@
+"""CuPy, met here and nowhere else: typed functions over what the runtime uses of it. Imported on first use."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from cleave.errors import LaunchError
+
+
+@cache
+def why_not() -> str:
+    """Why no kernel can be launched here, "" if one can."""
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed (pip install cleave[gpu])"
+    try:
+        count = int(_cupy().cuda.runtime.getDeviceCount())
+    except Exception as error:  # CuPy raises several kinds, ImportError of a missing driver among them
+        return f"CuPy finds no GPU: {str(error).splitlines()[0]}"
+    return "" if count else "there is no GPU"
+
+
+def require(location: str) -> None:
+    """Errors: no GPU, with the reason."""
+    if reason := why_not():
+        raise LaunchError(reason, location=location)
+
+
+@cache
+def _cupy() -> Any:
+    return importlib.import_module("cupy")
+
+
+# ---- devices -------------------------------------------------------------------------------------------------------
+
+
+def current_device() -> int:
+    return int(_cupy().cuda.runtime.getDevice())
+
+
+def on_device(index: int) -> contextlib.AbstractContextManager[Any]:
+    """Make a device current inside a with block."""
+    return cast("contextlib.AbstractContextManager[Any]", _cupy().cuda.Device(index))
+
+
+def device_facts(index: int) -> dict[str, Any]:
+    """CUDA's properties of a device by their CUDA names, and the versions of driver and runtime."""
+    runtime = _cupy().cuda.runtime
+    facts = dict(cast("dict[str, Any]", runtime.getDeviceProperties(index)))
+    return {
+        **facts,
+        "driverVersion": int(runtime.driverGetVersion()),
+        "runtimeVersion": int(runtime.runtimeGetVersion()),
+    }
+
+
+# ---- streams, events, graphs ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Foreign:
+    """A stream handle in the form of the CUDA stream protocol."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+
+def current_stream() -> int:
+    """Handle of CuPy's current stream on the current device."""
+    return int(_cupy().cuda.get_current_stream().ptr)
+
+
+@contextlib.contextmanager
+def on_stream(handle: int) -> Generator[None]:
+    """Make the stream with this handle CuPy's current one inside a with block."""
+    if handle == current_stream():
+        yield
+        return
+    with _stream(handle):
+        yield
+
+
+def _stream(handle: int) -> Any:
+    streams = _cupy().cuda
+    # The legacy default stream has no object of its own to refer to.
+    return streams.Stream.null if handle == 0 else streams.Stream.from_external(_Foreign(handle))
+
+
+def new_stream() -> Any:
+    """A stream that does not wait for the default stream; its handle is ``.ptr``, and it lives as long as it."""
+    return _cupy().cuda.Stream(non_blocking=True)
+
+
+def is_capturing(handle: int) -> bool:
+    return bool(handle not in (0, 1, 2) and _stream(handle).is_capturing())
+
+
+def synchronize() -> None:
+    """Wait for all work of the current device; errors of kernels appear here."""
+    _cupy().cuda.runtime.deviceSynchronize()
+
+
+def synchronize_stream(handle: int) -> None:
+    _cupy().cuda.runtime.streamSynchronize(handle)
+
+
+def capture(work: Callable[[], object], handle: int) -> Callable[[], None]:
+    """Record the launches of ``work`` on a stream as a CUDA graph; the result replays it on the same stream."""
+    stream = _stream(handle)
+    stream.begin_capture()
+    try:
+        work()
+    finally:
+        graph = stream.end_capture()
+    return lambda: graph.launch(stream)
+
+
+class Stopwatch:
+    """Two CUDA events around work on a stream."""
+
+    def __init__(self) -> None:
+        self._start, self._end = _cupy().cuda.Event(), _cupy().cuda.Event()
+
+    def start(self, handle: int) -> None:
+        self._start.record(_stream(handle))
+
+    def stop(self, handle: int) -> None:
+        self._end.record(_stream(handle))
+
+    def seconds(self) -> float:
+        """Waits for the end."""
+        self._end.synchronize()
+        return float(_cupy().cuda.get_elapsed_time(self._start, self._end)) * 1e-3
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes on the device, released with the object."""
+
+    pointer: int
+    size: int
+    owner: Any = field(repr=False)
+    """A CuPy array of bytes."""
+
+
+def allocate(size: int, *, zeroed: bool, stream: int) -> DeviceMemory:
+    """Memory from CuPy's pool, bound to a stream; zeroed on that stream if asked."""
+    with on_stream(stream):
+        owner = _cupy().empty(max(size, 1), np.uint8)
+        if zeroed:
+            owner.data.memset_async(0, owner.nbytes, _stream(stream))
+    return DeviceMemory(int(owner.data.ptr), size, owner)
+
+
+def empty(shape: tuple[int, ...], dtype: str) -> Any:
+    """A CuPy array without values."""
+    return _cupy().empty(shape, dtype=numpy_dtype(dtype))
+
+
+def to_device(array: np.ndarray[Any, Any], stream: int) -> DeviceMemory:
+    """Copy a host array, in C order."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    memory = allocate(flat.nbytes, zeroed=False, stream=stream)
+    if flat.nbytes:
+        with on_stream(stream):
+            memory.owner.set(flat)
+    return memory
+
+
+def to_host(memory: DeviceMemory, shape: tuple[int, ...], dtype: str, stream: int) -> np.ndarray[Any, Any]:
+    """Wait for the stream, then copy to a new host array."""
+    with on_stream(stream):
+        raw = cast("np.ndarray[Any, Any]", memory.owner.get())
+    return raw[: memory.size].view(numpy_dtype(dtype)).reshape(shape)
+
+
+def read_scalar(array: Any) -> float:
+    """The value of a device array with one element; waits for the device."""
+    return float(_cupy().asarray(array).reshape(()).item())
+
+
+def from_dlpack(array: Any) -> Any:
+    """A CuPy array over the memory of any device array that speaks DLPack."""
+    return _cupy().from_dlpack(array)
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """NumPy's dtype; bfloat16 is ``ml_dtypes``'.
+
+    Errors: bfloat16 without ``ml_dtypes``.
+    """
+    if dtype != "bfloat16":
+        return np.dtype(dtype)
+    if importlib.util.find_spec("ml_dtypes") is None:
+        raise LaunchError(
+            "NumPy has no bfloat16 without ml_dtypes: pass torch tensors, or install it", location="bfloat16"
+        )
+    return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+
+
+# ---- kernels -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A function of a loaded module."""
+
+    _function: Any = field(repr=False)
+    threads: int
+    shared_bytes: int
+
+    def launch(self, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
+        """On CuPy's current stream. ``arguments`` are NumPy scalars of exactly the declared types, addresses uint64."""
+        self._function(grid, (self.threads, 1, 1), arguments, shared_mem=self.shared_bytes)
+
+    def attributes(self) -> dict[str, int]:
+        """What the driver says of the kernel (registers, local memory ...)."""
+        return dict(cast("dict[str, int]", self._function.attributes))
+
+
+def load_kernel(cubin: bytes, entry: str, *, threads: int, shared_bytes: int) -> Kernel:
+    """Load a cubin on the current device and allow the dynamic shared memory that the launch will ask for.
+
+    Errors: a cubin for another architecture, more shared memory than the device has.
+    """
+    # CuPy keeps loaded modules by file name, so the name must change with the content.
+    path = _folder() / f"{hashlib.sha256(cubin).hexdigest()[:32]}.cubin"
+    if not path.exists():
+        path.write_bytes(cubin)
+    try:
+        function = _cupy().RawModule(path=str(path)).get_function(entry)
+        function.max_dynamic_shared_size_bytes = shared_bytes
+    except Exception as error:
+        raise LaunchError(f"can't be loaded: {str(error).splitlines()[0]}", location=entry) from error
+    return Kernel(function, threads, shared_bytes)
+
+
+@cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="cleave-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
