@@ -56,11 +56,15 @@ def compile_cubin(source: KernelSource | str, arch: str, options: tuple[str, ...
     ``source`` as text must define exactly one ``extern "C" __global__`` function. ``options`` are NVRTC's.
     Errors: an architecture that is unknown or that the skeleton lacks; text that does not compile.
     """
-    match _compiled(_job(source, arch, options)):
-        case Failed(entry, _, reason, _):
-            raise CodegenError(f"does not compile for {arch}: {reason}", location=entry)
-        case Compiled() as compiled:
-            return compiled
+    return _or_raise(_compiled(_job(source, arch, options)))
+
+
+def compile_all(sources: Sequence[KernelSource], arch: str, options: tuple[str, ...] = ()) -> list[Compiled]:
+    """Compile kernels in parallel.
+
+    Errors: the first that does not compile.
+    """
+    return [_or_raise(r) for r in compile_many([(source, arch) for source in sources], options)]
 
 
 def compile_many(
@@ -82,6 +86,12 @@ def compile_many(
     elif missing:
         found.update(_compiled_in_parallel(missing, min(len(missing), processes or os.cpu_count() or 1)))
     return [found[job] for job in work]
+
+
+def _or_raise(result: Compiled | Failed) -> Compiled:
+    if isinstance(result, Failed):
+        raise CodegenError(f"does not compile for {result.arch}: {result.reason}", location=result.entry)
+    return result
 
 
 def compiler() -> str:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from cleave.codegen import compile as compiling
-from cleave.codegen.compile import Failed, compile_cubin, compile_many
+from cleave.codegen.compile import Failed, compile_all, compile_cubin, compile_many
 from cleave.errors import CleaveError, CodegenError
 from cleave.ir.index import index
 from cleave.kernel import Compiled, KernelSource
@@ -82,6 +82,9 @@ def test_many_keep_the_order_and_report_failures_beside_successes():
     failed = results[1]
     assert isinstance(failed, Failed) and failed.reason == 'kernel.cu(3): error: identifier "two" is undefined'
     again = compile_many([(DOUBLE, "sm_80"), (DOUBLE, "sm_90a")])
+    assert [c.arch for c in compile_all([SOURCE, SOURCE], "sm_90a")] == ["sm_90a"] * 2
+    with pytest.raises(CodegenError, match=r"^twice: does not compile for sm_80: kernel.cu\(3\): error"):
+        compile_all([SOURCE, dataclasses.replace(SOURCE, text=broken)], "sm_80")
     assert all(isinstance(r, Compiled) and r.cached for r in again)
     assert again[0].cubin == results[0].cubin
 
