@@ -38,8 +38,11 @@ class Session:
         self._run(text)
 
     def push(self, program: str) -> None:
-        """Remember this point and add declarations, facts and terms."""
+        """Remember this point, then add declarations, facts and terms."""
         self._run(f"(push)\n{program}")
+
+    def add(self, program: str) -> None:
+        self._run(program)
 
     def pop(self) -> None:
         self._run("(pop)")

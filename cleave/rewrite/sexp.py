@@ -82,7 +82,7 @@ def read(text: str, path: Path) -> tuple[Command, ...]:
         else:
             stack[-1][1].append(token.text)
     if stack:
-        raise _error("( is never closed", text, path, stack[-1][0])
+        raise _error("( is never closed", text, path, stack[0][0])
     return tuple(out)
 
 
