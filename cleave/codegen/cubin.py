@@ -100,8 +100,10 @@ def _read(cubin: bytes, entry: str, dynamic_shared_bytes: int) -> Resources:
 def _sections(cubin: bytes) -> list[_Section]:
     if cubin[:4] != b"\x7fELF":
         raise ValueError("no ELF header")
-    (start,) = struct.unpack_from("<Q", cubin, 0x28)
-    entry_size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
+    programs, start = struct.unpack_from("<QQ", cubin, 0x20)
+    program_size, program_count, entry_size, count, names = struct.unpack_from("<HHHHH", cubin, 0x36)
+    if programs + program_size * program_count > len(cubin):
+        raise ValueError("a program header lies beyond the end")
     raw = [struct.unpack_from("<IIQQQQIIQQ", cubin, start + i * entry_size) for i in range(count)]
     name_offset = raw[names][4]
     sections = [_Section(_text_at(cubin, name_offset + r[0]), r[1], r[4], r[5], r[6]) for r in raw]
