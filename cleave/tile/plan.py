@@ -12,11 +12,33 @@ from typing import Literal
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph
+from cleave.ir.index import Index, Pred, Symbol, ceildiv
 from cleave.target import Target
 from cleave.tile.program import Buffer, Program
 
 Merge = Literal["none", "second-launch", "last-arriving"]
 """How the partials of a split are joined: by a second kernel, or by its body run in the block that arrives last."""
+
+
+Chain = Literal["registers", "shared"]
+"""How a computed operand reaches the next matmul: its fragment repacked in place, or through shared memory."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The chunk length of a split, computed by the host at each call: whole tiles, and ``count * length >= extent``.
+
+    length = multiple * ceil(extent / (count * multiple)), so that count * length >= extent even when chunks stay empty.
+    """
+
+    symbol: Symbol
+    extent: Index
+    count: Index
+    multiple: int
+
+    @property
+    def length(self) -> Index:
+        return ceildiv(self.extent, self.count * self.multiple) * self.multiple
 
 
 @dataclass(frozen=True)
@@ -34,12 +56,13 @@ class Binding:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """One kernel: program, binding, and the skeleton that will express it."""
+    """One kernel: program, binding, and the skeleton that will express it. ``chain`` is an order to the emitter, not a hint."""
 
     program: Program
     binding: Binding
     skeleton: str
     notes: tuple[str, ...] = ()
+    chain: Chain = "registers"
 
 
 @dataclass(frozen=True)
@@ -52,9 +75,14 @@ class Modelled:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Kernels in order. ``bind`` holds compile-time values: fixed dims, split counts, chunk lengths; ``shape`` the representative one.
+    """Kernels in order, and everything that a caller of them has to know.
 
-    ``chunks`` says how the host computes the chunk length of each split: name of C -> (base extent as text, multiple).
+    bind         compile-time values: fixed dims, extents of whole axes, split counts
+    shape        the representative shape that the choice was made for; it binds nothing
+    chunks       chunk lengths of splits, which the host computes from the dims of a call
+    constraints  what the dims of a call must meet besides the graph's own constraints (a whole axis fits its tile)
+    merge        "last-arriving": kernels come in pairs (partials, merge); the blocks of the second are those of the first without
+                 the outer axis, in the same order, and its body runs in the block that arrives last
     """
 
     candidate: str
@@ -65,5 +93,20 @@ class Schedule:
     merge: Merge = "none"
     bind: Mapping[str, int] = field(default_factory=dict[str, int])
     shape: Mapping[str, int] = field(default_factory=dict[str, int])
+    chunks: tuple[Chunk, ...] = ()
+    constraints: tuple[Pred, ...] = ()
     modelled: Modelled | None = None
     notes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        from cleave.tile.text import show_schedule
+
+        return show_schedule(self)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        from cleave.display import preformatted
+
+        return preformatted(self.text())

@@ -104,6 +104,9 @@ class Program:
     """One kernel. ``grid``: axes that blocks divide, slowest first; ``unit``: axes advanced by single elements (batch, outer, steps);
 
     ``whole``: axes held in one tile that covers the extent. Every other axis belongs to a loop.
+
+    ``narrowed`` names the Lets whose term is a Cast that the graph does not have: a computed operand of a matmul is rounded to its
+    storage type. Leaves of tile terms are ``Ref``, ``Const`` and ``IndexValue``; a ``Load`` is a Let of its own.
     """
 
     name: str
@@ -114,6 +117,7 @@ class Program:
     whole: tuple[Axis, ...]
     body: tuple[Stmt, ...]
     constraints: tuple[Pred, ...] = ()
+    narrowed: frozenset[str] = frozenset()
 
     def text(self) -> str:
         from cleave.tile.text import show_program

@@ -1,0 +1,49 @@
+"""Roles of axes: the plan of one kernel, apart from sizes.
+
+    unit    on the grid, one element a block (batch axes, axes that ragged extents read)
+    grid    on the grid in tiles
+    loop    a loop over tiles inside the block
+    step    a loop over single elements inside the block
+    whole   inside the block in one tile that covers the extent
+
+A role is a list of levels, outermost first. Two levels (grid, loop) cut an axis twice: a block owns a tile of it, and walks the
+tile in slices; the axis becomes two, see ``strip.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cleave.errors import ScheduleError
+from cleave.ir.axis import Axis
+
+Level = Literal["unit", "grid", "loop", "step", "whole"]
+Role = tuple[Level, ...]
+LOOPS: frozenset[Level] = frozenset({"loop", "step"})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Roles, and what the lowering may do.
+
+    fuse    reductions that share producers may share a loop (horizontal fusion)
+    absorb  a fold of the candidate may join dependent reductions in one loop
+    prune   predicates may shorten loops
+    """
+
+    roles: Mapping[Axis, Role] = field(default_factory=dict[Axis, Role])
+    fuse: bool = True
+    absorb: bool = True
+    prune: bool = True
+
+    def level(self, a: Axis) -> Level:
+        """The only level of an axis; an axis nobody spoke of is looped over, outer axes of splits by single steps."""
+        role = self.roles.get(a, ("step",) if a.kind == "outer" else ("loop",))
+        if len(role) != 1:
+            raise ScheduleError(f"role {' '.join(role)} is two levels: the axis has to be cut in two first", location=f"axis {a}")
+        return role[0]
+
+    def text(self) -> str:
+        return ", ".join(f"{a}: {' '.join(role)}" for a, role in self.roles.items())
