@@ -385,7 +385,7 @@ def _output(text: str, scope: _Scope) -> Output:
 
 
 def _parse(text: str) -> ast.expr:
-    return ast.parse(text.strip(), mode="eval").body
+    return ast.parse(text.strip().replace("[]", "[()]"), mode="eval").body  # an input without axes is read as x[]
 
 
 def _unknown(e: ast.expr, wanted: str) -> ParseError:
