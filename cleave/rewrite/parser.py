@@ -53,6 +53,18 @@ class Session:
         matches: dict[str, int] = dict(outputs[0].report.num_matches_per_rule)
         return {name: count for name, count in matches.items() if "(" not in name}
 
+    def equal(self, left: str, right: str) -> bool:
+        """Whether two terms are in the e-graph and in one class."""
+        from egglog import bindings
+
+        try:
+            self._run(f"(check (= {left} {right}))")
+        except bindings.EggSmolError as error:
+            if "Check failed" not in str(error):
+                raise
+            return False
+        return True
+
     def nodes(self) -> dict[str, dict[str, Any]]:
         """Every node as egglog serializes it: op, children (names of nodes), eclass."""
         return json.loads(self._egraph.serialize([]).to_json())["nodes"]

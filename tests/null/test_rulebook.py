@@ -165,7 +165,7 @@ def test_an_instrumented_rule_records_its_variables_and_the_round() -> None:
     session = Session(book.instrumented_text() + facts())
     session.push('(let $root (ExpDiff (Leaf 0) (Red (MaxOf) (A "k") (Leaf 0))))')
     for number in (1, 2, 3):
-        session.run("(seq (saturate (run analysis)) (run split) (run shift) (saturate (run analysis)))")
+        session.run("(seq (saturate (run analysis)) (run shift) (run split) (saturate (run analysis)))")
         session.add(book.tick_text(number))
     nodes = session.nodes()
     records = {node["op"]: node for node in nodes.values() if "Fired-" in node["op"]}
