@@ -1,0 +1,216 @@
+"""The border to egglog: saturation, one round a call, with limits between rounds; in this process or in a child.
+
+A round runs the analysis to its fixpoint, every family of rules once, and the analysis again. Nothing can stop egglog inside a
+round, hence the child: it sends a snapshot of the e-graph after each round (not more often than a quarter of the time permits), so
+that a limit, a crash or Ctrl-C keeps the last one.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, BinaryIO
+
+import msgspec
+
+from cleave.errors import SearchError
+
+
+class Stop(StrEnum):
+    """Why a saturation ended. Saturated: no rule finds anything new, so the e-graph holds all that the rules can reach."""
+
+    SATURATED = "saturated"
+    ROUNDS = "rounds"
+    NODES = "nodes"
+    SECONDS = "seconds"
+    INTERRUPTED = "interrupted"
+    CRASHED = "crashed"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What to run: programs as egglog text, and when to stop. ``dating`` holds one program a round, see ``Rulebook.tick_text``."""
+
+    rules: str
+    program: str
+    families: tuple[str, ...]
+    constructors: tuple[str, ...]
+    dating: tuple[str, ...]
+    rounds: int
+    nodes: int
+    seconds: float
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """Rules and graph are loaded; the clock of the limits runs from here."""
+
+
+class Round(msgspec.Struct, frozen=True, tag="round"):
+    """Sizes after a round, and how often each rule matched in it."""
+
+    number: int
+    nodes: int
+    classes: int
+    seconds: float
+    matches: dict[str, int]
+
+
+class Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
+    """The e-graph after a round, as egglog serializes it."""
+
+    round: int
+    graph: bytes
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    stop: Stop
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """egglog refused a program: a broken rulebook, not a limit."""
+
+    message: str
+
+
+Message = Started | Round | Snapshot | Ended | Failed
+_HEADER = 8
+_SHARE_OF_SNAPSHOTS = 0.25
+_START_UP = 60.0
+
+
+def saturate(request: Request, *, isolate: bool) -> Iterator[Message]:
+    """Rounds and snapshots, then how it ended. Closing the iterator ends the child."""
+    return _in_child(request) if isolate else _rounds(request)
+
+
+# ---- in this process
+
+
+def _rounds(request: Request) -> Iterator[Message]:
+    from egglog import bindings
+
+    egraph: Any = bindings.EGraph()
+
+    def run(text: str) -> list[Any]:
+        return egraph.run_program(*egraph.parse_program(text))
+
+    try:
+        run(request.rules)
+        run(request.program)
+    except bindings.EggSmolError as error:
+        yield Failed(" ".join(str(error).split()))
+        return
+    yield Started()
+    began = time.perf_counter()
+    families = " ".join(f"(run {family})" for family in request.families)
+    schedule = f"(run-schedule (saturate (run analysis)) {families} (saturate (run analysis)))"
+    snapshots = 0.0
+    for number in range(1, request.rounds + 1):
+        report = run(schedule)[0].report
+        run(request.dating[number - 1])
+        done = _measured(number, report, run("(print-size)")[0].sizes, request, time.perf_counter() - began)
+        yield done
+        stop = _stop(done, request, updated=report.updated)
+        elapsed = time.perf_counter() - began
+        if stop is not None or snapshots <= _SHARE_OF_SNAPSHOTS * elapsed:
+            yield Snapshot(number, egraph.serialize([]).to_json().encode())
+            snapshots += time.perf_counter() - began - elapsed
+        if stop is not None:
+            yield Ended(stop)
+            return
+
+
+def _measured(number: int, report: Any, sizes: Any, request: Request, seconds: float) -> Round:
+    size: dict[str, int] = dict(sizes)
+    matches: dict[str, int] = {n: c for n, c in report.num_matches_per_rule.items() if c and "(" not in n}
+    nodes = sum(size.get(constructor, 0) for constructor in request.constructors)
+    return Round(number, nodes, size.get("axes", 0), seconds, matches)
+
+
+def _stop(done: Round, request: Request, *, updated: bool) -> Stop | None:
+    if not updated:
+        return Stop.SATURATED
+    if done.nodes >= request.nodes:
+        return Stop.NODES
+    if done.seconds >= request.seconds:
+        return Stop.SECONDS
+    return Stop.ROUNDS if done.number == request.rounds else None
+
+
+# ---- in a child process
+
+
+def child() -> None:
+    """Entry of the child: a request on stdin, messages on stdout. Interrupts go to the parent, which ends the child."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
+    out = sys.stdout.buffer
+    sys.stdout = sys.stderr  # whatever prints must not land between the messages
+    for message in _rounds(request):
+        data = msgspec.msgpack.encode(message)
+        out.write(len(data).to_bytes(_HEADER, "big") + data)
+        out.flush()
+
+
+def _in_child(request: Request) -> Iterator[Message]:
+    command = [sys.executable, "-c", "from cleave.search.engine import child; child()"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+    received: queue.Queue[Message | None] = queue.Queue()
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    errors: list[bytes] = []
+    threading.Thread(target=_receive, args=(process.stdout, received), daemon=True).start()
+    threading.Thread(target=lambda pipe: errors.append(pipe.read()), args=(process.stderr,), daemon=True).start()
+    try:
+        yield from _relay(process.stdin, received, request)
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
+
+
+def _relay(stdin: BinaryIO, received: queue.Queue[Message | None], request: Request) -> Iterator[Message]:
+    """Messages of the child; at the deadline, or when it ends without a word, the reason instead."""
+    try:
+        stdin.write(msgspec.msgpack.encode(request))
+        stdin.close()
+    except BrokenPipeError:
+        yield Ended(Stop.CRASHED)
+        return
+    deadline = time.monotonic() + _START_UP
+    while True:
+        try:
+            message = received.get(timeout=max(deadline - time.monotonic(), 0.0))
+        except queue.Empty:
+            yield Ended(Stop.SECONDS)
+            return
+        if message is None:
+            yield Ended(Stop.CRASHED)
+            return
+        yield message
+        if isinstance(message, (Ended, Failed)):
+            return
+        if isinstance(message, Started):
+            deadline = time.monotonic() + request.seconds
+
+
+def _receive(stream: BinaryIO, received: queue.Queue[Message | None]) -> None:
+    decoder = msgspec.msgpack.Decoder(Message)
+    try:
+        while header := stream.read(_HEADER):
+            received.put(decoder.decode(stream.read(int.from_bytes(header, "big"))))
+    except (OSError, ValueError, msgspec.MsgspecError):
+        pass
+    received.put(None)
+
+
+def refused(message: str) -> SearchError:
+    return SearchError(f"egglog refused the rules or the encoded graph: {message}")
