@@ -1,0 +1,69 @@
+"""All steps of verification for one candidate, in order; the first failure ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from cleave.candidate import Candidate
+from cleave.config import Config
+from cleave.errors import CleaveError
+from cleave.ir.hash import graph_hash
+from cleave.verify.equivalence import check_equivalence, check_scope
+from cleave.verify.final import check_at_shape
+from cleave.verify.fold_check import check_folds
+from cleave.verify.instantiate import medium_sizes, small_sizes
+from cleave.verify.verdict import Check, Outcome, Step, Verdict
+
+_MEDIUM_ELEMENTS = 400_000
+_NO_SHAPE = "no shape is bound"
+_NO_KERNEL = "no compiled kernel was run"
+
+
+def verify(candidate: Candidate, config: Config | None = None, *, bind: Mapping[str, int] | None = None) -> Verdict:
+    """Check a candidate against its input graph: scope, small and medium instances, folds, and the shape in ``bind``.
+
+    Never raises for a bad candidate: every fault is an outcome. The final test is skipped without ``bind``, and its
+    kernel half (``check_executable``) until it is added with ``with_check``; the verdict says so.
+    """
+    rng = _generator(candidate, config or Config())
+    origin = candidate.origin
+    steps: tuple[tuple[Step, Callable[[], Check]], ...] = (
+        (Step.SCOPE, lambda: check_scope(candidate)),
+        (Step.SMALL, lambda: check_equivalence(candidate, Step.SMALL, small_sizes(origin, rng), rng)),
+        (Step.FOLDS, lambda: check_folds(candidate, small_sizes(origin, rng), rng)),
+        (
+            Step.MEDIUM,
+            lambda: check_equivalence(candidate, Step.MEDIUM, medium_sizes(origin, rng, _MEDIUM_ELEMENTS), rng),
+        ),
+        (Step.GRAPH_HALF, lambda: _at_shape(candidate, bind, rng)),
+    )
+    checks: list[Check] = []
+    for step, run in steps:
+        checks.append(_guarded(step, run))
+        if checks[-1].outcome.failed:
+            return Verdict(candidate.name, tuple(checks))
+    checks.append(Check(Step.KERNEL_HALF, Outcome.SKIPPED, detail=_NO_KERNEL))
+    return Verdict(candidate.name, tuple(checks))
+
+
+def _at_shape(candidate: Candidate, bind: Mapping[str, int] | None, rng: np.random.Generator) -> Check:
+    if bind is None:
+        return Check(Step.GRAPH_HALF, Outcome.SKIPPED, detail=_NO_SHAPE)
+    return check_at_shape(candidate, bind, rng)
+
+
+def _guarded(step: Step, run: Callable[[], Check]) -> Check:
+    """A candidate that breaks the checker itself (an axis that nothing declares) is a row, not a crash."""
+    try:
+        return run()
+    except CleaveError as error:
+        return Check(step, Outcome.NOT_EVALUABLE, detail=str(error))
+    except MemoryError:
+        return Check(step, Outcome.NOT_EVALUABLE, detail="out of memory")
+
+
+def _generator(candidate: Candidate, config: Config) -> np.random.Generator:
+    """Fresh data a candidate, the same again for the same seed."""
+    return np.random.default_rng([config.seed, int(graph_hash(candidate.graph)[:12], 16)])

@@ -1,0 +1,118 @@
+"""A candidate's graph against the input graph in float64, on instances that are drawn here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cleave.candidate import Candidate
+from cleave.errors import CleaveError
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Graph, free
+from cleave.ir.index import axes_of
+from cleave.ir.interp import interpret
+from cleave.verify.instantiate import Array, Instance, Sizes, draw_inputs, fixed_dims, split_values
+from cleave.verify.metric import ALGEBRA, MAGNITUDE, Comparison, compare, with_magnitudes
+from cleave.verify.verdict import Check, Outcome, Step
+
+_DRAWS = 60
+_NO_VALUE = "the input graph has no value on any instance that was drawn"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An instance with the values and magnitudes of the input graph's outputs."""
+
+    instance: Instance
+    values: dict[str, Array]
+
+
+# ---- scope
+
+
+def check_scope(c: Candidate) -> Check:
+    """Inputs, outputs and dims are those of the input graph (plus counts and chunks of splits); no axis is loose."""
+    fault = _scope_fault(c)
+    return Check(Step.SCOPE, Outcome.OUT_OF_SCOPE if fault else Outcome.PASSED, 0, 0.0, fault)
+
+
+def _scope_fault(c: Candidate) -> str:
+    for i in c.graph.inputs:
+        if i not in c.origin.inputs:
+            return f"input {i.name} is not one of the input graph's"
+    if [(o.name, o.dtype, o.shape) for o in c.graph.outputs] != [(o.name, o.dtype, o.shape) for o in c.origin.outputs]:
+        return "outputs differ in name, dtype or shape from the input graph's"
+    for o in c.graph.outputs:
+        loose = free(o.term) - frozenset[Axis]().union(*(axes_of(i) for i in o.indices))
+        if loose:
+            return f"output {o.name} depends on {', '.join(sorted(a.name for a in loose))}"
+    known = {s.name for s in c.origin.symbols} | {n for s in c.splits for n in (s.count, s.chunk)}
+    unknown = sorted({s.name for s in c.graph.symbols} - known)
+    return f"dim {unknown[0]} is neither the input graph's nor a split's" if unknown else ""
+
+
+# ---- instances
+
+
+def references(g: Graph, sizes: Iterable[Sizes], rng: np.random.Generator) -> Iterator[tuple[Sizes, Reference | None]]:
+    """The input graph evaluated once per size; None where no data fits (a read outside an input at every draw)."""
+    measured = with_magnitudes(g)
+    for s in sizes:
+        yield s, _reference(measured, s, rng)
+
+
+def _reference(measured: Graph, s: Sizes, rng: np.random.Generator) -> Reference | None:
+    dims = {**fixed_dims(measured), **s.dims}
+    tries = _DRAWS if any(i.dtype in ("int32", "int64") for i in measured.inputs) else 1
+    for _ in range(tries):
+        inputs = draw_inputs(measured, dims, s.data, rng)
+        try:
+            values = interpret(measured, inputs, dims)
+        except CleaveError:
+            continue  # integer data that points outside a table: not an instance of this graph
+        return Reference(Instance(dims, inputs, s.data), values)
+    return None
+
+
+# ---- comparison
+
+
+def check_equivalence(c: Candidate, step: Step, sizes: Iterable[Sizes], rng: np.random.Generator) -> Check:
+    """Compare on every instance; the first difference ends the step and is its detail."""
+    count, worst, valued = 0, 0.0, False
+    for s, reference in references(c.origin, sizes, rng):
+        if reference is None:
+            continue
+        found = _compare_at(c, s, reference, rng)
+        if isinstance(found, str):
+            return Check(step, Outcome.NOT_EVALUABLE, count, worst, found)
+        name, comparison, where = found
+        count, worst = count + 1, max(worst, comparison.worst)
+        valued = valued or any(not np.isnan(v).all() for v in reference.values.values() if v.size)
+        if not comparison.passed:
+            return Check(step, comparison.outcome, count, worst, f"{name} at {where}: {comparison}")
+    if not valued:
+        return Check(step, Outcome.NOT_EVALUABLE, count, worst, _NO_VALUE)
+    return Check(step, Outcome.PASSED, count, worst)
+
+
+def _compare_at(
+    c: Candidate, s: Sizes, reference: Reference, rng: np.random.Generator
+) -> tuple[str, Comparison, str] | str:
+    """(output, comparison, instance) of the worst output; text where the candidate has no value."""
+    instance = reference.instance
+    dims = {**instance.dims, **split_values(c, s, instance.inputs, rng)}
+    known = {x.name for x in c.graph.symbols}
+    try:
+        actual = interpret(c.graph, instance.inputs, {n: v for n, v in dims.items() if n in known})
+    except CleaveError as error:
+        return f"the candidate has no value at {Instance(dims, instance.inputs, instance.data)}: {error}"
+    compared = [(o.name, _compared(o.name, actual, reference)) for o in c.origin.outputs]
+    name, comparison = max(compared, key=lambda pair: (not pair[1].passed, pair[1].worst))
+    return name, comparison, str(Instance(dims, instance.inputs, instance.data))
+
+
+def _compared(name: str, actual: dict[str, Array], reference: Reference) -> Comparison:
+    return compare(actual[name], reference.values[name], reference.values[MAGNITUDE.format(name)], ALGEBRA)

@@ -1,0 +1,274 @@
+"""The final test on the user's own shapes, in two halves.
+
+graph half    candidate graph against input graph in float64 at sampled output points; no GPU needed
+kernel half   a callable (the compiled operator) against float64 on whole rows, with first, last and tail tiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cleave.candidate import Candidate
+from cleave.errors import CleaveError
+from cleave.ir.axis import Axis
+from cleave.ir.bind import bind_dims
+from cleave.ir.graph import Graph, Output
+from cleave.ir.index import axes_of, evaluate, evaluate_pred
+from cleave.ir.op import FLOATS, round_to
+from cleave.verify.instantiate import (
+    Chunks,
+    Data,
+    Sizes,
+    below,
+    draw_inputs,
+    fixed_dims,
+    floats,
+    greatest_extents,
+    split_values,
+)
+from cleave.verify.metric import ALGEBRA, Comparison, Tolerance, compare, graph_tolerance, magnitude
+from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, stored, values_at
+from cleave.verify.verdict import Check, Outcome, Step
+
+Array = NDArray[Any]
+Operator = Callable[[Mapping[str, Array], Mapping[str, Array]], object]
+"""Writes the outputs of one call into arrays that it is given (by name, filled with NaN), from inputs (by name)."""
+
+LIMIT = 12_000_000
+"""Elements of the largest array of one evaluation: about 100 MB each."""
+
+_TRIES = 60
+_SCALES = ((1.0, 0.0), (8.0, 0.1))
+"""(scale, share of zeros) of the inputs of each run of the graph half."""
+_TILES = (16, 64, 128)
+_WHOLE = 400_000
+"""Outputs up to this many elements are compared whole."""
+
+
+# ---- graph half
+
+
+def check_at_shape(c: Candidate, bind: Mapping[str, int], rng: np.random.Generator, limit: int = LIMIT) -> Check:
+    """Compare at the user's sizes, at the first, the last and random positions of every output axis."""
+    known = {s.name for s in c.origin.symbols}
+    try:
+        dims = bind_dims(c.origin, {}, {n: v for n, v in bind.items() if n in known})
+    except CleaveError as error:
+        return Check(Step.GRAPH_HALF, Outcome.SKIPPED, detail=str(error))
+    count, worst = 0, 0.0
+    for scale, zeros in _SCALES:
+        found = _run(c, dims, bind, (scale, zeros), rng, limit)
+        if isinstance(found, Check):
+            return found
+        if not found:
+            return Check(Step.GRAPH_HALF, Outcome.SKIPPED, detail="a single output point needs too much memory")
+        count += len(found)
+        worst = max(worst, *(comparison.worst for _, comparison in found))
+        for what, comparison in found:
+            if not comparison.passed:
+                return Check(Step.GRAPH_HALF, comparison.outcome, count, worst, f"{what}: {comparison}")
+    return Check(Step.GRAPH_HALF, Outcome.PASSED, count, worst)
+
+
+def _run(
+    c: Candidate,
+    dims: Mapping[str, int],
+    bind: Mapping[str, int],
+    data: tuple[float, float],
+    rng: np.random.Generator,
+    limit: int,
+) -> list[tuple[str, Comparison]] | Check:
+    """One comparison a run and output; a check where one of the graphs has no value."""
+    try:
+        inputs, points = _reference(c.origin, dims, data, rng, limit)
+    except CleaveError as error:
+        return Check(Step.GRAPH_HALF, Outcome.NOT_EVALUABLE, detail=f"the input graph has no value: {error}")
+    try:
+        return _compared_points(c, points, inputs, {**dims, **_bound_splits(c, dims, bind, inputs, rng)})
+    except CleaveError as error:
+        return Check(Step.GRAPH_HALF, Outcome.NOT_EVALUABLE, detail=f"the candidate has no value: {error}")
+
+
+@dataclass(frozen=True)
+class _Points:
+    """One output of the input graph, and its values at each choice of positions."""
+
+    output: Output
+    stored: Stored
+    runs: list[tuple[dict[Axis, Array], Values]]
+
+
+def _reference(
+    g: Graph, dims: Mapping[str, int], data: tuple[float, float], rng: np.random.Generator, limit: int
+) -> tuple[dict[str, Any], list[_Points]]:
+    """Inputs and reference values; integer inputs are drawn again until every read lies inside its input."""
+    for attempt in range(_TRIES):
+        inputs = _drawn_inputs(g, dims, data, rng)
+        try:
+            return inputs, [_reference_points(o, inputs, dims, rng, limit) for o in g.outputs]
+        except CleaveError:
+            if attempt == _TRIES - 1 or not _has_integers(g):
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _reference_points(
+    o: Output, inputs: Mapping[str, Any], dims: Mapping[str, int], rng: np.random.Generator, limit: int
+) -> _Points:
+    s = stored(o, magnitude(o.term))
+    extents = greatest_extents(s.axes, dims, inputs)
+    wanted = {a: edge_positions(extents[a], rng) for a in s.axes}
+    return _Points(o, s, [(at, values_at(s, inputs, dims, at)) for at in choices(s, inputs, dims, wanted, limit)])
+
+
+def _compared_points(
+    c: Candidate, points: list[_Points], inputs: Mapping[str, Any], dims: Mapping[str, int]
+) -> list[tuple[str, Comparison]]:
+    out: list[tuple[str, Comparison]] = []
+    for p in points:
+        other = stored(next(o for o in c.graph.outputs if o.name == p.output.name))
+        for at, reference in p.runs:
+            # The same positions by name: equal store indices give equal axes in both graphs.
+            actual = values_at(other, inputs, dims, {b: at[a] for a, b in zip(p.stored.axes, other.axes, strict=True)})
+            if not np.array_equal(actual.where, reference.where):
+                raise CleaveError(
+                    "other positions are stored than in the input graph", location=f"output {p.output.name}"
+                )
+            comparison = compare(actual.values[0], reference.values[0], reference.values[1], ALGEBRA)
+            out.append((f"output {p.output.name} at {_spot(reference, comparison)}, {_shown(dims)}", comparison))
+    return out
+
+
+def _spot(v: Values, comparison: Comparison) -> str:
+    return str(tuple(int(p) for p in v.where[comparison.where])) if len(v.where) else "()"
+
+
+def _shown(dims: Mapping[str, int]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in dims.items())
+
+
+def _drawn_inputs(
+    g: Graph, dims: Mapping[str, int], data: tuple[float, float], rng: np.random.Generator
+) -> dict[str, Any]:
+    """Inputs that cost no memory; integer inputs are real arrays, since their values have to fit one another."""
+    out: dict[str, Any] = {}
+    for i in g.inputs:
+        shape = tuple(int(evaluate(e, dims)) for e in i.shape)
+        seed = below(2**62, rng)
+        if i.dtype in FLOATS:
+            out[i.name] = Drawn(shape, seed, *data) if shape else floats(shape, Data.PLAIN, rng)
+        elif i.dtype == "bool":
+            out[i.name] = Drawn(shape, seed, dtype=np.dtype(np.bool_))
+    rest = Graph(g.name, tuple(i for i in g.inputs if i.name not in out), g.outputs, g.constraints)
+    return {**out, **draw_inputs(rest, dims, Data.PLAIN, rng)}
+
+
+def _has_integers(g: Graph) -> bool:
+    return any(i.dtype in ("int32", "int64") for i in g.inputs)
+
+
+def _bound_splits(
+    c: Candidate, dims: Mapping[str, int], bind: Mapping[str, int], inputs: Mapping[str, Any], rng: np.random.Generator
+) -> dict[str, int]:
+    """Counts and chunks as the caller bound them, otherwise a count that does not divide."""
+    drawn = split_values(c, Sizes(dims, Chunks.SOME), inputs, rng)
+    chosen = {**drawn, **{n: bind[n] for n in drawn if n in bind}}
+    values = {**fixed_dims(c.graph), **dims, **chosen}
+    return chosen if all(bool(evaluate_pred(p, values)) for p in c.graph.constraints) else drawn
+
+
+# ---- kernel half
+
+
+def check_executable(
+    operator: Operator,
+    g: Graph,
+    inputs: Mapping[str, Array] | None = None,
+    dims: Mapping[str, int] | None = None,
+    *,
+    seed: int = 0,
+    limit: int = LIMIT,
+) -> Check:
+    """Call a compiled operator and compare whole rows of its outputs with the graph in float64, under the metric.
+
+    ``inputs``: arrays of the graph's inputs, drawn if None (both signs, rounded to their dtypes). ``dims``: what no
+    input shape fixes. Output arrays are filled with NaN before the call. Errors of the operator pass through.
+    """
+    rng = np.random.default_rng(seed)
+    if inputs is None:
+        inputs = draw_rounded(g, bind_dims(g, {}, dims), rng)
+    bound = bind_dims(g, {n: np.shape(a) for n, a in inputs.items()}, dims)
+    outputs = {o.name: _poisoned(o, bound) for o in g.outputs}
+    operator(inputs, outputs)
+    compared = [
+        found for o in g.outputs for found in compare_rows(g, o, outputs[o.name], inputs, bound, rng=rng, limit=limit)
+    ]
+    worst = max((comparison.worst for _, comparison in compared), default=0.0)
+    for what, comparison in compared:
+        if not comparison.passed:
+            return Check(Step.KERNEL_HALF, comparison.outcome, len(compared), worst, f"{what}: {comparison}")
+    return Check(Step.KERNEL_HALF, Outcome.PASSED, len(compared), worst)
+
+
+def _poisoned(o: Output, dims: Mapping[str, int]) -> Array:
+    return np.full([int(evaluate(e, dims)) for e in o.shape], np.nan, numpy_dtype(o.dtype))
+
+
+def draw_rounded(
+    g: Graph, dims: Mapping[str, int], rng: np.random.Generator, data: Data = Data.PLAIN
+) -> dict[str, Array]:
+    """Inputs as an operator gets them: floats rounded to their storage type (bfloat16 as float32), flags, integers."""
+    drawn = draw_inputs(g, dims, data, rng)
+    out: dict[str, Array] = {}
+    for i in g.inputs:
+        array = np.asarray(drawn[i.name])
+        rounded = round_to(array, i.dtype) if i.dtype in FLOATS else array
+        out[i.name] = np.asarray(rounded).astype(numpy_dtype(i.dtype))
+    return out
+
+
+def numpy_dtype(dtype: str) -> Any:
+    """NumPy has no bfloat16: such values travel as float32."""
+    return np.dtype("float32" if dtype == "bfloat16" else dtype)
+
+
+def compare_rows(
+    g: Graph,
+    o: Output,
+    actual: Array,
+    inputs: Mapping[str, Array],
+    dims: Mapping[str, int],
+    *,
+    rng: np.random.Generator,
+    limit: int = LIMIT,
+    tolerance: Tolerance | None = None,
+) -> list[tuple[str, Comparison]]:
+    """Compare one output with the graph: whole if it is small, else whole rows at the edges and at random places."""
+    s = stored(o, magnitude(o.term))
+    extents = greatest_extents(s.axes, dims, inputs)
+    whole = int(np.prod([extents[a] for a in s.axes])) <= _WHOLE
+    row = _row_axis(s)
+    wanted = {
+        a: np.arange(extents[a]) if whole or a is row else edge_positions(extents[a], rng, _TILES) for a in s.axes
+    }
+    out: list[tuple[str, Comparison]] = []
+    for at in choices(s, inputs, dims, wanted, limit):
+        reference = values_at(s, inputs, dims, at)
+        got = actual[tuple(reference.where.T)]
+        allowed = tolerance or graph_tolerance(g, o.name)
+        comparison = compare(got, reference.values[0], reference.values[1], allowed)
+        out.append((f"output {o.name} at {_spot(reference, comparison)}, {_shown(dims)}", comparison))
+    if not out:
+        raise CleaveError("a single row needs more memory than the final test may use", location=f"output {o.name}")
+    return out
+
+
+def _row_axis(s: Stored) -> Axis | None:
+    """The axis along the last index of the store."""
+    last = sorted(axes_of(s.indices[-1]), key=lambda a: a.name) if s.indices else []
+    return last[-1] if last else None

@@ -1,0 +1,169 @@
+"""The one metric for numbers, used by the verifier, the tests and the experiments.
+
+    relative Frobenius error <= 1e-3 (bfloat16: 8e-3)
+    |actual - expected| <= 8 * u * (sum of |terms| of its reduction) + 2 ulp of the output type      for every element
+    the non-finite outputs are those of the reference, with their signs
+
+u is the unit roundoff of the coarsest storage type among the inputs and the output. The sum of |terms| of an output is
+the value of its *magnitude* term: the same term over absolute values, with sums in the place of differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cleave.ir.graph import Cast, Graph, Load, Map, Output, Reduce, Term, Where, graph, walk
+from cleave.ir.op import FLOATS, MANTISSA_BITS, round_to
+from cleave.verify.verdict import Outcome
+
+Array = NDArray[Any]
+
+MAGNITUDE = "{}__magnitude"
+_LEAST_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
+_FROBENIUS = {"bfloat16": 8e-3}
+_NEGLIGIBLE = 1e-280
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What is allowed: ``relative`` times the magnitude plus ``ulps`` of the type ``dtype``; and a Frobenius error.
+
+    ``skip_nan``: where the reference is NaN anything goes (a source without a value says nothing about a rewrite).
+    """
+
+    frobenius: float
+    relative: float
+    ulps: float
+    dtype: str
+    skip_nan: bool = False
+
+
+ALGEBRA = Tolerance(frobenius=np.inf, relative=1e-7, ulps=2.0, dtype="float64", skip_nan=True)
+"""Two graphs that are equal over the reals, in float64. Element by element: adversarial data may cancel to nothing."""
+
+
+def storage(dtypes: Iterable[str], output: str) -> Tolerance:
+    """The metric for an output of a kernel that reads inputs of some dtypes."""
+    kinds = [d for d in (*dtypes, output) if d in FLOATS]
+    unit = max(2.0 ** -MANTISSA_BITS[d] for d in kinds)
+    frobenius = max(_FROBENIUS.get(d, 1e-3) for d in kinds)
+    return Tolerance(frobenius=frobenius, relative=8 * unit, ulps=2.0, dtype=output)
+
+
+def graph_tolerance(g: Graph, output: str) -> Tolerance:
+    """The metric for one output of a graph, by its name."""
+    dtype = next(o.dtype for o in g.outputs if o.name == output)
+    casts = [t.dtype for t in walk(*g.terms) if isinstance(t, Cast)]
+    return storage([*(i.dtype for i in g.inputs), *casts], dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``worst``: greatest error of an element over its bound; ``where``: flat position of it, or of the first bad."""
+
+    outcome: Outcome
+    frobenius: float
+    worst: float
+    where: int = 0
+    expected: float = 0.0
+    actual: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome is Outcome.PASSED
+
+    def __str__(self) -> str:
+        numbers = f"relative Frobenius error {self.frobenius:.2g}, worst element at {self.worst:.2g} of its bound"
+        return numbers if self.passed else f"{self.actual:.8g} instead of {self.expected:.8g}, {numbers}"
+
+
+def compare(actual: Array, expected: Array, magnitude: Array, tolerance: Tolerance) -> Comparison:
+    """Compare arrays of one shape under the metric; ``expected`` and ``magnitude`` are float64 values, not rounded."""
+    a, e, m = (np.asarray(x, dtype=np.float64).ravel() for x in (actual, expected, magnitude))
+    counted = ~np.isnan(e) if tolerance.skip_nan else np.ones(e.shape, dtype=bool)
+    stored = round_to(e, tolerance.dtype)
+    bad = counted & ~_same_kind(a, stored)
+    if bad.any():
+        first = int(np.argmax(bad))
+        return Comparison(Outcome.WRONG_NON_FINITE, np.inf, np.inf, first, float(e[first]), float(a[first]))
+    finite = counted & np.isfinite(stored)
+    where = np.flatnonzero(finite)
+    if not where.size:
+        return Comparison(Outcome.PASSED, 0.0, 0.0)
+    return _compare_finite(a[where], e[where], m[where], where, tolerance)
+
+
+def _same_kind(a: Array, e: Array) -> Array:
+    """Both finite, both NaN, or the same infinity."""
+    return (np.isfinite(a) & np.isfinite(e)) | (np.isnan(a) & np.isnan(e)) | (a == e)
+
+
+def _compare_finite(a: Array, e: Array, m: Array, where: Array, tolerance: Tolerance) -> Comparison:
+    error = np.abs(a - e)
+    terms = np.where(np.isfinite(m), m, np.abs(e))
+    allowed = tolerance.relative * terms + tolerance.ulps * ulp(e, tolerance.dtype) + _NEGLIGIBLE
+    ratio = error / allowed
+    worst = int(np.argmax(ratio))
+    frobenius = _relative_norm(error, e)
+    passed = bool(ratio[worst] <= 1.0) and frobenius <= tolerance.frobenius
+    outcome = Outcome.PASSED if passed else Outcome.WRONG_VALUE
+    return Comparison(outcome, frobenius, float(ratio[worst]), int(where[worst]), float(e[worst]), float(a[worst]))
+
+
+def _relative_norm(error: Array, e: Array) -> float:
+    """|error| / |e|; a reference that is zero everywhere is judged element by element only."""
+    largest = float(np.abs(e).max())
+    if largest == 0.0:
+        return 0.0
+    return float(np.linalg.norm(error / largest) / np.linalg.norm(e / largest))
+
+
+def ulp(value: Array, dtype: str) -> Array:
+    """Distance between neighbours of a storage type at a value (that of the least normal number below it)."""
+    _, exponent = np.frexp(np.abs(value))
+    return np.ldexp(1.0, np.maximum(exponent - 1, _LEAST_EXPONENT[dtype]) - MANTISSA_BITS[dtype] + 1)
+
+
+# ---- magnitudes
+
+
+def magnitude(term: Term) -> Term:
+    """The term over absolute values: sums of |terms| for sums and products, |value| for everything else.
+
+    sum_k a * b  ->  sum_k |a| * |b|          a - b  ->  |a| + |b|          max_k a  ->  |max_k a|
+    """
+    made: dict[Term, Term] = {}
+    for t in walk(term):
+        made[t] = _magnitude_node(t, made)
+    return made[term]
+
+
+def _magnitude_node(t: Term, made: dict[Term, Term]) -> Term:
+    match t:
+        case Map("mul", (a, b)):
+            return Map("mul", (made[a], made[b]))
+        case Map("add" | "sub", (a, b)):
+            return Map("add", (made[a], made[b]))
+        case Map("sq", (a,)):
+            return Map("sq", (made[a],))
+        case Map("neg" | "abs", (a,)) | Cast(_, a):
+            return made[a]
+        case Reduce("sum", axis, body):
+            return Reduce("sum", axis, made[body])
+        case Where(pred, a, b):
+            return Where(pred, made[a], made[b])
+        case Load() | Map() | Reduce() | _:
+            return Map("abs", (t,))
+
+
+@cache
+def with_magnitudes(g: Graph) -> Graph:
+    """The graph with, for each output x, one more output ``x__magnitude``: the sum of |terms| of its reduction."""
+    extra = [Output(MAGNITUDE.format(o.name), "float64", o.shape, o.indices, magnitude(o.term)) for o in g.outputs]
+    return graph(g.name, g.inputs, (*g.outputs, *extra), g.constraints)

@@ -1,0 +1,150 @@
+"""Outputs of a graph at chosen positions, at sizes where whole arrays would not fit into memory.
+
+Reductions stay whole; positions are chosen on output axes only. Inputs may be ``Drawn``: arrays whose elements are
+computed from their position when they are read, so that an input of any size costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cleave.ir.axis import Axis, owners
+from cleave.ir.graph import Output, Term, axes_in, free, rename_axis
+from cleave.ir.index import Atom, Index, Position, axes_of, evaluate, substitute
+from cleave.ir.interp import make_space, value
+from cleave.verify.instantiate import footprint, greatest_extents
+
+Array = NDArray[Any]
+
+_FLOAT64 = np.dtype(np.float64)
+_MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A pseudo-random input of any shape: |x| in [0.3, 1.6) times ``scale``, both signs; ``zeros`` of them are 0."""
+
+    shape: tuple[int, ...]
+    seed: int
+    scale: float = 1.0
+    zeros: float = 0.0
+    dtype: Any = _FLOAT64
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, where: tuple[Array, ...]) -> Array:
+        state = np.asarray(self.seed, dtype=np.uint64)
+        for position in where:
+            state = _mixed(state ^ np.asarray(position).astype(np.uint64))
+        magnitude = 0.3 + 1.3 * _unit(_mixed(state))
+        signed = np.where(_unit(_mixed(state + _MIX[0])) < 0.5, -magnitude, magnitude)
+        values: Array = np.where(_unit(_mixed(state + _MIX[1])) < self.zeros, 0.0, signed * self.scale)
+        return values > 0 if self.dtype == np.dtype(np.bool_) else values
+
+
+def _mixed(state: Array) -> Array:
+    """The finaliser of splitmix64, on arrays."""
+    with np.errstate(over="ignore"):
+        z = state + _MIX[0]
+        z = (z ^ (z >> np.uint64(30))) * _MIX[1]
+        z = (z ^ (z >> np.uint64(27))) * _MIX[2]
+        return z ^ (z >> np.uint64(31))
+
+
+def _unit(state: Array) -> Array:
+    """Uniform in [0, 1)."""
+    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+# ---- outputs at positions
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An output with axes of its own names, so that choosing positions on them restricts no reduction."""
+
+    axes: tuple[Axis, ...]
+    indices: tuple[Index, ...]
+    terms: tuple[Term, ...]
+
+
+def stored(o: Output, *more: Term) -> Stored:
+    """The output, and further terms over its axes (its magnitude), with renamed axes."""
+    names: dict[Axis, Axis] = {}
+    for a in _owners_first(frozenset[Axis]().union(*(axes_of(i) for i in o.indices))):
+        names[a] = Axis(f"{a.name}@", substitute(a.extent, _atoms(names)), a.kind)
+    terms: list[Term] = []
+    for t in (o.term, *more):
+        for old, new in names.items():
+            t = rename_axis(t, old, new) if old in free(t) else t
+        terms.append(t)
+    return Stored(tuple(names.values()), tuple(substitute(i, _atoms(names)) for i in o.indices), tuple(terms))
+
+
+def _atoms(names: Mapping[Axis, Axis]) -> dict[Atom, Index]:
+    return {Position(a): b.position for a, b in names.items()}
+
+
+def _owners_first(axes: frozenset[Axis]) -> list[Axis]:
+    return sorted(axes, key=lambda a: (len(owners(a)), a.name))
+
+
+@dataclass(frozen=True)
+class Values:
+    """Elements of one output buffer: ``where``, one position a row, sorted; the values of each term there."""
+
+    where: Array
+    values: tuple[Array, ...]
+
+
+def values_at(s: Stored, inputs: Mapping[str, Any], dims: Mapping[str, int], at: Mapping[Axis, Array]) -> Values:
+    """The terms at the product of some positions, those that do not exist (ragged) left out."""
+    arrays = cast("Mapping[str, Array]", inputs)
+    space = make_space(axes_in(s.terms, s.indices), arrays, dims, at)
+    memo: dict[Term, Array] = {}
+    results = [value(t, space, memo) for t in s.terms]
+    where = [np.asarray(evaluate(i, space.environment, arrays)) for i in s.indices]
+    aligned = np.broadcast_arrays(space.valid_for(s.axes), *where, *results)
+    keep = aligned[0]
+    table = np.stack([p[keep] for p in aligned[1 : 1 + len(where)]], axis=-1) if where else np.zeros((1, 0), dtype=int)
+    columns = [r[keep].ravel() for r in aligned[1 + len(where) :]]
+    order = np.lexsort(table.T[::-1]) if where else np.zeros(1, dtype=int)
+    return Values(table[order], tuple(c[order] for c in columns))
+
+
+def choices(
+    s: Stored, inputs: Mapping[str, Any], dims: Mapping[str, int], wanted: Mapping[Axis, Array], limit: int
+) -> Iterator[dict[Axis, Array]]:
+    """Products of positions that fit into ``limit`` elements and together have every wanted position of every axis.
+
+    All at once if that fits. Otherwise the positions of the axis that has most are halved until it does, and the n-th
+    parts of all axes go together. Nothing where not even single positions fit.
+    """
+    extents = greatest_extents(axes_in(s.terms, s.indices), dims, cast("Mapping[str, Array]", inputs))
+    parts: dict[Axis, list[Array]] = {a: [p] for a, p in wanted.items()}
+    while footprint(s.terms, {**extents, **{a: max(map(len, p)) for a, p in parts.items()}}) > limit:
+        largest = max(parts, key=lambda a: max(map(len, parts[a])), default=None)
+        if largest is None or max(map(len, parts[largest])) <= 1:
+            return
+        parts[largest] = [half for p in parts[largest] for half in np.array_split(p, 2) if len(half)]
+    runs = max((len(p) for p in parts.values()), default=1)
+    for run in range(runs):
+        yield {a: p[run % len(p)] for a, p in parts.items()}
+
+
+def edge_positions(extent: int, rng: np.random.Generator, tiles: Sequence[int] = (), extra: int = 2) -> Array:
+    """First, last, random positions, and both sides of the border of the tail tile of some tile sizes."""
+    if extent <= 0:
+        return np.arange(0)
+    wished = {0, extent - 1, *rng.integers(0, extent, extra).tolist()}
+    for tile in tiles:
+        tail = (extent - 1) // tile * tile
+        wished |= {tail - 1, tail, min(tile, extent) - 1}
+    return np.array(sorted(p for p in wished if 0 <= p < extent))
