@@ -61,8 +61,8 @@ PHASES = frozenset({"search", "verify", "schedule"})
 class _Package(ModuleType):
     """The package itself: it keeps the names of phases for functions.
 
-    Importing ``cleave.search`` makes Python store that module here as ``search``, in whose place the function stands. The
-    module stays importable (``from cleave.search import ...``).
+    Importing ``cleave.search`` makes Python store that module here as ``search``, in whose place the function stands.
+    The module stays importable (``from cleave.search import ...``).
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

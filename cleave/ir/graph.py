@@ -411,20 +411,32 @@ def graph(name: str, inputs: Sequence[Input], outputs: Sequence[Output], constra
 
 
 def _canonical_outputs(outputs: Sequence[Output]) -> tuple[Output, ...]:
-    order = dict.fromkeys(a for o in outputs for i in o.indices for a in sorted(axes_of(i), key=lambda a: a.name))
+    """Each output by itself: its store binds its axes, so equal axes of two outputs get one name and are shared."""
+    return tuple(map(_canonical_output, outputs))
+
+
+def _canonical_output(o: Output) -> Output:
+    order = list(dict.fromkeys(a for i in o.indices for a in _in_order(i)))
     temporary = {a: Axis(f"%{n}", a.extent, a.kind) for n, a in enumerate(order)}
-    final = _settle(list(order))
-    out: list[Output] = []
-    for o in outputs:
-        # Through temporary names, so that a swap of two cannot capture; bound names settle last, around the free ones.
-        term = _rename_all(canonical(_rename_all(o.term, temporary)), {temporary[a]: final[a] for a in order})
-        atoms: dict[Atom, Index] = {Position(a): final[a].position for a in order}
-        out.append(Output(o.name, o.dtype, o.shape, tuple(substitute(i, atoms) for i in o.indices), canonical(term)))
-    return tuple(out)
+    final = _settle(order)
+    # Through temporary names, so that a swap of two cannot capture; bound names settle last, around the free ones.
+    term = _rename_all(canonical(_rename_all(o.term, temporary)), {temporary[a]: final[a] for a in order})
+    atoms: dict[Atom, Index] = {Position(a): final[a].position for a in order}
+    return Output(o.name, o.dtype, o.shape, tuple(substitute(i, atoms) for i in o.indices), canonical(term))
+
+
+def _in_order(i: Index) -> list[Axis]:
+    """Axes of a store index; their names decide only where nothing else does."""
+
+    def stride(a: Axis) -> str:
+        linear = i.linear_in(Position(a))
+        return spell(linear[0]) if linear else ""
+
+    return sorted(axes_of(i), key=lambda a: (stride(a), spell(a.extent), a.name))
 
 
 def _settle(order: Sequence[Axis]) -> dict[Axis, Axis]:
-    """Canonical names of the output axes in order of occurrence; extents that read an output axis follow it."""
+    """Canonical names of the axes of an output in order of occurrence; extents that read an output axis follow it."""
     final: dict[Axis, Axis] = {}
     for a in order:
         atoms: dict[Atom, Index] = {Position(b): final[b].position for b in final}

@@ -1,0 +1,51 @@
+"""What a running trace knows: the dims of its inputs by name, the default storage type, and how to make fresh axes."""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import NoReturn
+
+from cleave.errors import CleaveError, GraphError, location_of
+from cleave.ir.axis import Axis
+from cleave.ir.dim import Dim
+
+FRONTEND = str(Path(__file__).parent)
+
+
+@dataclass
+class Trace:
+    dims: dict[str, Dim]
+    axes: dict[str, Axis]
+    dtype: str
+    numbers: count[int] = field(default_factory=count)
+
+    def fresh(self, axis: Axis) -> Axis:
+        """An axis like the given one that occurs nowhere else, to be bound: it captures nothing."""
+        return Axis(f"{axis.name}%{next(self.numbers)}", axis.extent, axis.kind)
+
+
+CURRENT: ContextVar[Trace | None] = ContextVar("trace", default=None)
+
+
+def current() -> Trace:
+    trace = CURRENT.get()
+    if trace is None:
+        fail("there is no trace here: call this in a function given to cleave.trace")
+    return trace
+
+
+def fail(message: str, error: type[CleaveError] = GraphError) -> NoReturn:
+    """Raise with the line of the caller's program in front."""
+    raise error(message, location=user_location())
+
+
+def user_location() -> str:
+    """``file:line`` of the innermost frame outside this package."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(FRONTEND):
+        frame = frame.f_back
+    return location_of(Path(frame.f_code.co_filename), frame.f_lineno)

@@ -1,0 +1,176 @@
+"""The functions of a traced program, named and called as in NumPy.
+
+An axis is given by its name or its position, several as a tuple; reductions take ``keepdims``. Arguments are traced
+tensors, dims and Python numbers. Masks are comparisons of ``position(...)``, dims and integer inputs, or boolean
+inputs, joined with & | ~.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleave.frontend import reduce
+from cleave.frontend.context import current, fail
+from cleave.frontend.einsum import einsum, matmul
+from cleave.frontend.tensor import (
+    AxisLike,
+    Tensor,
+    TensorLike,
+    arithmetic,
+    integers,
+    is_integer,
+    tensor,
+    term,
+    unary,
+    where,
+)
+from cleave.ir.index import index
+
+# ---- reductions
+
+
+def sum(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -> Tensor:
+    """Sum over axes, all by default; 0 over an empty axis."""
+    return reduce.reduction("sum", x, axis, keepdims=keepdims)
+
+
+def max(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -> Tensor:
+    """Maximum over axes, all by default; −inf over an axis that turns out empty."""
+    return reduce.reduction("max", x, axis, keepdims=keepdims)
+
+
+def min(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -> Tensor:
+    """Minimum over axes, all by default; +inf over an axis that turns out empty."""
+    return reduce.reduction("min", x, axis, keepdims=keepdims)
+
+
+def mean(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -> Tensor:
+    """Sum divided by the number of elements."""
+    return reduce.mean(x, axis, keepdims=keepdims)
+
+
+def softmax(x: TensorLike, axis: AxisLike = -1) -> Tensor:
+    """exp(x − max x) / sum exp(x − max x) along axes; 0 on a row that is −inf everywhere."""
+    return reduce.softmax(x, axis)
+
+
+def logsumexp(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -> Tensor:
+    """log sum exp x, natural; −inf on a row that is −inf everywhere."""
+    return reduce.logsumexp(x, axis, keepdims=keepdims)
+
+
+# ---- elementwise
+
+
+def exp(x: TensorLike) -> Tensor:
+    return unary("exp", x)
+
+
+def log(x: TensorLike) -> Tensor:
+    return unary("log", x)
+
+
+def sqrt(x: TensorLike) -> Tensor:
+    return unary("sqrt", x)
+
+
+def rsqrt(x: TensorLike) -> Tensor:
+    """1 / sqrt(x)."""
+    return unary("rsqrt", x)
+
+
+def reciprocal(x: TensorLike) -> Tensor:
+    return unary("recip", x)
+
+
+def square(x: TensorLike) -> Tensor:
+    return unary("sq", x)
+
+
+def abs(x: TensorLike) -> Tensor:
+    return unary("abs", x)
+
+
+def tanh(x: TensorLike) -> Tensor:
+    return unary("tanh", x)
+
+
+def sigmoid(x: TensorLike) -> Tensor:
+    """1 / (1 + exp(−x))."""
+    return unary("sigmoid", x)
+
+
+def silu(x: TensorLike) -> Tensor:
+    """x · sigmoid(x)."""
+    return unary("silu", x)
+
+
+def maximum(a: TensorLike, b: TensorLike) -> Tensor:
+    """The larger of two, element by element."""
+    return _extreme("maximum", a, b)
+
+
+def minimum(a: TensorLike, b: TensorLike) -> Tensor:
+    """The smaller of two, element by element."""
+    return _extreme("minimum", a, b)
+
+
+def _extreme(op: str, a: TensorLike, b: TensorLike) -> Tensor:
+    x, y = tensor(a), tensor(b)
+    return integers(op, x, y) if is_integer(x) and is_integer(y) else arithmetic(op, x, y)
+
+
+# ---- positions and masks
+
+
+def position(axis: str) -> Tensor:
+    """0, 1, 2, .. along an axis of the inputs, by name; ``x.position(axis)`` is that of a tensor's own axis."""
+    axes = current().axes
+    if axis not in axes:
+        known = ", ".join(axes) or "none"
+        fail(f"no axis {axis!r} among those of the inputs, {known}; x.position({axis!r}) takes the axis of a tensor")
+    return Tensor(index(axes[axis]), (axes[axis],), "int64")
+
+
+arange = position
+
+
+def value(x: TensorLike) -> Tensor:
+    """A dim or an integer expression as a real number."""
+    operand = tensor(x)
+    return Tensor(term(operand), operand.slots, None if is_integer(operand) else operand.storage)
+
+
+def causal(x: Tensor, query: str | int = -2, key: str | int = -1) -> Tensor:
+    """The mask key <= query + (number of keys − number of queries), aligned at the last query, along axes of x."""
+    queries, keys = x.position(query), x.position(key)
+    return keys <= queries + (keys.shape[0] - queries.shape[0])
+
+
+__all__: Sequence[str] = [
+    "abs",
+    "arange",
+    "causal",
+    "einsum",
+    "exp",
+    "log",
+    "logsumexp",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "position",
+    "reciprocal",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "sqrt",
+    "square",
+    "sum",
+    "tanh",
+    "value",
+    "where",
+]
