@@ -3,7 +3,7 @@
 ; factor                                      name, as in :name
 ;   sum_k (a * b)  =  a * sum_k b             the algebra, indented
 ; class:   reassociates                       exact | reassociates | numerically-unsafe
-; assumes: finite                             nothing, or of: finite, nonzero x, nonnegative x
+; assumes: finite                             nothing, or of: finite, finite x, nonzero x, nonnegative x
 ; source:  distributivity
 ; guards:  a does not depend on k             in words; none if there are none
 """
@@ -24,7 +24,7 @@ Signature = Mapping[str, tuple[str, tuple[str, ...]]]
 
 FIELDS = ("class", "assumes", "source", "guards")
 _FIELD = re.compile(r"(?P<key>[a-z]+):\s*(?P<value>.*)")
-_ASSUMPTION = re.compile(r"finite|(nonzero|nonnegative) \S.*")
+_ASSUMPTION = re.compile(r"finite|(finite|nonzero|nonnegative) \S.*")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -70,6 +70,11 @@ class Rule:
     def text(self) -> str:
         """The egglog command, without its comment."""
         return self.command.text
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What is assumed, without of what: finite, nonzero, nonnegative."""
+        return frozenset(assumption.split()[0] for assumption in self.assumes)
 
     @property
     def fired(self) -> str:
@@ -162,7 +167,7 @@ def _assumptions(words: str) -> tuple[str, ...]:
     out = tuple(word.strip() for word in words.split(","))
     for word in out:
         if not _ASSUMPTION.fullmatch(word):
-            raise RuleError(f"assumes {word!r}; allowed are nothing, finite, nonzero x, nonnegative x")
+            raise RuleError(f"assumes {word!r}; allowed are nothing, finite, finite x, nonzero x, nonnegative x")
     return out
 
 

@@ -106,6 +106,11 @@ class Rulebook:
         kept = frozenset[str]().union(*(self._names(name) for name in names))
         return replace(self, disabled=frozenset(rule.name for rule in self._all()) - kept)
 
+    def assuming(self, kinds: Iterable[str]) -> Rulebook:
+        """Switch off the rules that assume anything but these kinds: finite, nonzero, nonnegative."""
+        allowed = frozenset(kinds)
+        return replace(self, disabled=self.disabled | {rule.name for rule in self._all() if not rule.kinds <= allowed})
+
     def text(self) -> str:
         """The egglog program: declarations, analysis, and the rules that are on."""
         return "\n".join("".join(self._pieces(file, instrumented=False)) for file in self.files)

@@ -134,7 +134,8 @@ def terms_from(draw: st.DrawFn, rule: Rule, *, masked: bool) -> Sexp:
     bindings: dict[str, Sexp] = dict(axes)
     for name, sort in sorted(rule.variables, key=lambda variable: variable[1] == "E"):
         if sort == "E":
-            bindings[name] = draw(small_terms(conditions.need(name, bindings, masked=masked)))
+            finite = f"finite {name}" in rule.assumes
+            bindings[name] = draw(small_terms(conditions.need(name, bindings, masked=masked and not finite)))
         elif sort == "Dim":
             bindings[name] = _count_of(conditions, axes)
         elif sort != "Ax":

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -66,35 +67,57 @@ class RuleReport:
         return f"{self.subject}: {self.outcome} in {seen}{found}"
 
 
-def check_rule(rule: Rule | str, book: Rulebook | None = None, *, examples: int = 60, rounds: int = 3) -> RuleReport:
+def check_rule(
+    rule: Rule | str, book: Rulebook | None = None, *, examples: int = 60, rounds: int = 3, seed: int | None = None
+) -> RuleReport:
     """Raise RuleError if the rule is wrong, with a small counterexample, or never fired; else say what was tested.
 
-    ``rule``: a rule of ``book`` (default: the installed rules), by itself or by name.
+    ``rule``: a rule of ``book`` (default: the installed rules), by itself or by name. Without a ``seed`` the instances
+    are the same in every run.
     """
-    report = examine_rule(rule, book, examples=examples, rounds=rounds)
+    report = examine_rule(rule, book, examples=examples, rounds=rounds, seed=seed)
     if report.outcome is not Outcome.SOUND:
         raise RuleError(str(report), location=(book or Rulebook.installed()).rule(report.subject).location)
     return report
 
 
 def examine_rule(
-    rule: Rule | str, book: Rulebook | None = None, *, examples: int = 60, rounds: int = 3, shrink: bool = True
+    rule: Rule | str,
+    book: Rulebook | None = None,
+    *,
+    examples: int = 60,
+    rounds: int = 3,
+    seed: int | None = None,
+    shrink: bool = True,
 ) -> RuleReport:
     """As ``check_rule``, with the outcome as data. The rule runs alone."""
     everything = book or Rulebook.installed()
     found = everything.rule(rule if isinstance(rule, str) else rule.name)
     infinite = "finite" not in found.assumes
     test = _Test(everything.only(found.name), rounds, infinite)
-    terms = terms_from(found, masked=infinite)
-    return test.report(found.name, terms, examples=examples, shrink=shrink, must_fire=(found.name,))
+    test.run(terms_from(found, masked=infinite), _settings(examples, seed, shrink=shrink), seed)
+    return test.report(found.name, must_fire=(found.name,))
 
 
-def examine_rulebook(book: Rulebook, *, examples: int = 100, rounds: int = 5, shrink: bool = True) -> RuleReport:
+def examine_rulebook(
+    book: Rulebook, *, examples: int = 100, rounds: int = 5, seed: int | None = None, shrink: bool = True
+) -> RuleReport:
     """All rules of a book together, on masked softmax programs and on instances of every left-hand side."""
     seeds = [terms_from(rule, masked=False) for rule in book.rules]
-    terms = st.one_of(programs(), programs(), *seeds)
     test = _Test(book, rounds, infinite=True)
-    return test.report("rulebook", terms, examples=examples, shrink=shrink, must_fire=())
+    test.run(st.one_of(programs(), programs(), *seeds), _settings(examples, seed, shrink=shrink), seed)
+    return test.report("rulebook", must_fire=())
+
+
+def _settings(examples: int, seed: int | None, *, shrink: bool) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=seed is None,
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        suppress_health_check=(HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large),
+    )
 
 
 @dataclass
@@ -113,24 +136,14 @@ class _Test:
         families = " ".join(f"(run {family})" for family in self.book.families)
         self.schedule = f"(seq (saturate (run analysis)) {families} (saturate (run analysis)))"
 
-    def report(
-        self, subject: str, terms: st.SearchStrategy[Sexp], *, examples: int, shrink: bool, must_fire: tuple[str, ...]
-    ) -> RuleReport:
-        phases = (Phase.generate, Phase.shrink) if shrink else (Phase.generate,)
-        quiet = settings(
-            max_examples=examples,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            phases=phases,
-            suppress_health_check=(HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large),
-        )
-        run: Callable[[], None] = quiet(given(terms, sizes(), st.integers(0, 2**16))(self._instance))
+    def run(self, terms: st.SearchStrategy[Sexp], how: settings, seed: int | None) -> None:
+        test: Callable[[], None] = how(given(terms, sizes(), st.integers(0, 2**16))(self._instance))
         with suppress(_Refuted, Unsatisfiable):
-            run()
-        return RuleReport(
-            subject, self._outcome(must_fire), self.instances, self.matches, self.nodes, self.counterexample
-        )
+            (test if seed is None else hypothesis.seed(seed)(test))()
+
+    def report(self, subject: str, must_fire: tuple[str, ...]) -> RuleReport:
+        outcome = self._outcome(must_fire)
+        return RuleReport(subject, outcome, self.instances, self.matches, self.nodes, self.counterexample)
 
     def _outcome(self, must_fire: tuple[str, ...]) -> Outcome:
         if self.counterexample is not None:
@@ -165,10 +178,17 @@ class _Refuted(Exception):
 
 
 def is_program(term: Sexp, meaning: Meaning) -> bool:
-    """Whether a term could be a graph's: a number everywhere, and no owner reduced before the ragged axis it owns."""
+    """Whether a term could be a graph's: a number everywhere, and no owner reduced before the ragged axis it owns.
+
+    +inf is no value, but for the minimum over nothing.
+    """
     meaning.value(term)
-    numbers = all(not np.isnan(meaning.at_positions(value)).any() for value in meaning.memo.values())
-    return numbers and all(_keeps_owned(part, meaning) for part in meaning.memo)
+    return all(_is_number(part, meaning) and _keeps_owned(part, meaning) for part in meaning.memo)
+
+
+def _is_number(term: Sexp, meaning: Meaning) -> bool:
+    value = meaning.at_positions(meaning.memo[term])
+    return not np.isnan(value).any() and (term[0] == "Red" or not np.isposinf(value).any())
 
 
 def _keeps_owned(term: Sexp, meaning: Meaning) -> bool:

@@ -108,6 +108,17 @@ def test_only_takes_rules_and_families_and_switches_them_on() -> None:
     assert book.families == ("expand", "products", "split")
 
 
+def test_assuming_takes_what_assumes_no_more() -> None:
+    book = Rulebook.installed()
+    assert {rule.name for rule in book.rules} - {rule.name for rule in book.assuming({"finite"}).rules} == {
+        "centred-sum"
+    }
+    without = {rule.name for rule in book.assuming(()).rules}
+    assert without == {"comm-mul", "comm-add", "bring-out", "param-fold", "linear-sum", "split-red", "telescope"}
+    assert book.rule("max-shift").assumes == ("finite c",) and book.rule("max-shift").kinds == {"finite"}
+    assert len(book.assuming({"finite", "nonzero"}).rules) == len(book.rules)
+
+
 def test_a_family_without_rules_takes_its_supporting_rules_with_it() -> None:
     assert "((Want k e)" in Rulebook.default().text()
     without = Rulebook.default().without("products").text()
