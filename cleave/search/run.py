@@ -1,0 +1,285 @@
+"""The search itself: encode, saturate, extract in each configuration, decode, find folds, derive, rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cleave.candidate import Candidate, Split, as_written
+from cleave.config import Config
+from cleave.cost.graph import Estimate, estimate, graph_cost
+from cleave.ir.graph import Graph
+from cleave.rewrite.rulebook import Rulebook
+from cleave.search import engine
+from cleave.search.decode import Decoder, chosen_terms, decode
+from cleave.search.egraph import EGraph, ENode, enode, read_snapshot
+from cleave.search.encode import Encoding, encode
+from cleave.search.engine import Round, Stop
+from cleave.search.explain import Derivations
+from cleave.search.extract import Choice, Limits, configurations, extract, form
+from cleave.search.folds import Pattern, dependent_passes, folds_of, patterns
+from cleave.search.found import Found
+from cleave.search.instance import Instance, small_instance
+from cleave.search.price import prices
+from cleave.search.reducibility import reducibility_table
+from cleave.search.report import Report, Seconds
+from cleave.search.select import selected
+from cleave.search.steps import Explainer
+from cleave.search.term import AxisRef, ETerm, walk
+
+_CONFIGURATIONS = 16
+_PER_CONFIGURATION = 3
+_EXTRACTION_SECONDS = 4.0
+
+
+def search(
+    graph: Graph,
+    rules: Rulebook | None = None,
+    config: Config | None = None,
+    progress: Callable[[Round], None] | None = None,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    weights: Iterable[str] = (),
+) -> Found:
+    """Equivalent graphs of a graph, best first, with derivations and folds.
+
+    ``rules`` default to the installed rulebook without numerically unsafe rules. ``progress`` is called after each round of
+    saturation. ``sizes`` are the representative dims for ranking. ``weights`` names inputs that are parameters. Ctrl-C during the
+    search ends it with what was found so far. Raises SearchError if egglog refuses the rules.
+    """
+    config = config or Config()
+    began = time.perf_counter()
+    book, notes = selected(rules, config)
+    table = reducibility_table(graph)
+    encoding = encode(graph, table.splittable, book.signature, weights)
+    state = _Saturation(_source_egraph(encoding))
+    if config.ablation.algebra:
+        state = _saturate(encoding, book, config, progress)
+    else:
+        notes.append("algebra off: only the graph as written")
+        book = book.only()
+    saturated = time.perf_counter()
+    work = _Work(encoding, state.graph, book, config, sizes, notes, state.stop)
+    candidates = work.candidates()
+    seconds = Seconds(saturated - began, work.extracted - saturated, time.perf_counter() - work.extracted)
+    names = tuple(r.name for r in book.rules)
+    report = Report(work.stop, tuple(state.rounds), seconds, table, names, tuple(dict.fromkeys(notes)))
+    return Found(tuple(candidates), report, state.graph)
+
+
+# ---- saturation
+
+
+@dataclass
+class _Saturation:
+    graph: EGraph
+    rounds: list[Round] = field(default_factory=list[Round])
+    stop: Stop = Stop.SATURATED
+
+
+def _saturate(
+    encoding: Encoding, book: Rulebook, config: Config, progress: Callable[[Round], None] | None
+) -> _Saturation:
+    state = _Saturation(_source_egraph(encoding), stop=Stop.INTERRUPTED)
+    latest: engine.Snapshot | None = None
+    try:
+        for message in engine.saturate(_request(encoding, book, config), isolate=config.isolate):
+            match message:
+                case engine.Round():
+                    state.rounds.append(message)
+                    if progress is not None:
+                        progress(message)
+                case engine.Snapshot():
+                    latest = message
+                case engine.Ended(stop):
+                    state.stop = stop
+                case engine.Failed(text):
+                    raise engine.refused(text)
+                case engine.Started():
+                    pass
+    except KeyboardInterrupt:
+        state.stop = Stop.INTERRUPTED
+    if latest is not None:
+        state.graph = read_snapshot(latest.graph, book.signature, encoding.roots)
+    return state
+
+
+def _request(encoding: Encoding, book: Rulebook, config: Config) -> engine.Request:
+    limits = config.limits
+    return engine.Request(
+        rules=book.instrumented_text(),
+        program=encoding.program,
+        families=book.families,
+        constructors=tuple(c for c, (sort, _) in book.signature.items() if sort == "E"),
+        dating=tuple(book.tick_text(number + 1) for number in range(limits.rounds)),
+        rounds=limits.rounds,
+        nodes=limits.nodes,
+        seconds=limits.seconds,
+    )
+
+
+def _source_egraph(encoding: Encoding) -> EGraph:
+    """The input graph as an e-graph of its own: what is left when nothing was found."""
+    number: dict[ETerm, int] = {}
+    classes: list[tuple[ENode, ...]] = []
+    for t in walk(*encoding.roots):
+        number[t] = len(classes)
+        classes.append((enode(t.op, t.plain, [number[k] for k in t.operands]),))
+    no_axes = frozenset[AxisRef]()
+    return EGraph(tuple(classes), (no_axes,) * len(classes), tuple(number[r] for r in encoding.roots))
+
+
+# ---- candidates
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A candidate in the making: its graph and the terms of the rule language that it was decoded from."""
+
+    name: str
+    graph: Graph
+    splits: tuple[Split, ...]
+    roots: tuple[ETerm, ...]
+    configuration: frozenset[str]
+
+
+@dataclass
+class _Work:
+    """From an e-graph to ranked candidates."""
+
+    encoding: Encoding
+    graph: EGraph
+    book: Rulebook
+    config: Config
+    sizes: Mapping[str, int] | None
+    notes: list[str]
+    stop: Stop
+    extracted: float = 0.0
+
+    def candidates(self) -> list[Candidate]:
+        """Ranked candidates; Ctrl-C keeps those that are finished."""
+        finished = [self._costed(as_written(self.encoding.graph))]
+        try:
+            self._fill(finished)
+        except KeyboardInterrupt:
+            self.stop = Stop.INTERRUPTED
+            self.extracted = self.extracted or time.perf_counter()
+        return self._ranked(finished)
+
+    def _fill(self, finished: list[Candidate]) -> None:
+        drafts = self._drafts()
+        instance = small_instance(self.encoding.graph)
+        known = self._patterns(drafts, instance)
+        self.extracted = time.perf_counter()
+        if self.config.ablation.algebra:
+            finished[0] = replace(finished[0], folds=folds_of(self.encoding.graph, known))
+        sources = list(self.encoding.sources.values())
+        derivations = Derivations(self.graph, self.book.rules, self.book.signature, sources)
+        explainer = Explainer(derivations, Decoder(self.encoding), instance)
+        for draft in drafts:
+            if self.config.ablation.split or not draft.splits:
+                finished.append(self._finished(draft, known, explainer))
+
+    def _drafts(self) -> list[_Draft]:
+        """The best few graphs of each configuration, every configuration's best before any second one."""
+        splittable = sorted(self.encoding.splits)
+        priced = prices(self.graph, self.encoding, self.sizes)
+        configured, cut = configurations(splittable, _CONFIGURATIONS)
+        if cut:
+            self.notes.append(f"{len(splittable)} axes may be split; {_CONFIGURATIONS} combinations of them were searched")
+        written = form(self.graph, self._written())
+        found: list[tuple[int, int, frozenset[str], Choice]] = []
+        deadline = time.perf_counter() + _EXTRACTION_SECONDS
+        for order, split in enumerate(configured):
+            seconds = max(deadline - time.perf_counter(), 0.0) / (len(configured) - order)
+            limits = Limits(seconds=seconds, wanted=_PER_CONFIGURATION)
+            result = extract(self.graph, priced, split, frozenset(splittable), limits)
+            self._remark(split, result.exact, len(result.choices))
+            found += [(n, order, split, c) for n, c in enumerate(result.choices) if form(self.graph, c) != written]
+        found.sort(key=lambda entry: entry[:2])
+        return self._decoded(found)
+
+    def _remark(self, split: frozenset[str], exact: bool, found: int) -> None:  # noqa: FBT001
+        what = f"with {', '.join(sorted(split))} split" if split else "without a split"
+        if not exact:
+            self.notes.append(f"extraction {what} met its limit: the best may be missing, a greedy choice stands in")
+        elif not found and len(split) == 1:
+            self.notes.append(f"no candidate {what}: a reduction within a chunk would need one over all chunks")
+
+    def _written(self) -> dict[int, int]:
+        """The source terms as a choice of e-nodes."""
+        choice: dict[int, int] = {}
+        for t in walk(*self.encoding.roots):
+            c = self.graph.find(t)
+            assert c is not None
+            node = enode(t.op, t.plain, [k for k in map(self.graph.find, t.operands) if k is not None])
+            choice.setdefault(c, self.graph.classes[c].index(node))
+        return choice
+
+    def _decoded(self, found: Sequence[tuple[int, int, frozenset[str], Choice]]) -> list[_Draft]:
+        out: list[_Draft] = []
+        graphs = {self.encoding.graph}
+        for n, _, split, choice in found:
+            if len(out) >= self.config.limits.candidates - 1:
+                break
+            terms = chosen_terms(self.graph, choice, self.graph.roots)
+            roots = tuple(terms[r] for r in self.graph.roots)
+            decoded = decode(self.encoding, roots, self.encoding.graph.name)
+            if decoded is not None and decoded[0] not in graphs:
+                graphs.add(decoded[0])
+                name = "split " + ", ".join(sorted(split)) if split else "unsplit"
+                out.append(_Draft(f"{name} {n + 1}" if n else name, *decoded, roots, split))
+        return out
+
+    def _patterns(self, drafts: Sequence[_Draft], instance: Instance | None) -> list[Pattern]:
+        if instance is None:
+            self.notes.append("no small instance of the graph was found, so folds and steps could not be tried: none are given")
+        bases = {s.count: s.axis for s in self.encoding.splits.values()}
+        return [p for d in drafts for p in patterns(d.graph, d.splits, bases, instance)]
+
+    def _finished(self, d: _Draft, known: Sequence[Pattern], explainer: Explainer) -> Candidate:
+        derived = explainer.explain(d.roots)
+        made = Candidate(
+            d.name,
+            d.graph,
+            self.encoding.graph,
+            steps=derived.steps,
+            folds=folds_of(d.graph, known),
+            splits=d.splits,
+            exactness=derived.exactness,
+            assumptions=derived.assumptions,
+            notes=(*derived.notes, *self._ragged_notes(d)),
+        )
+        return self._costed(made)
+
+    def _ragged_notes(self, d: _Draft) -> list[str]:
+        ragged = {s.count: s.axis for s in self.encoding.splits.values()}
+        stated = {s.count: str(p) for s in d.splits for p in d.graph.constraints if s.count in str(p)}
+        return [
+            f"{s.count} * {s.chunk} must reach the longest {ragged[s.count].extent}: a ragged extent is no constraint on dims"
+            for s in d.splits
+            if s.count not in stated
+        ]
+
+    def _costed(self, c: Candidate) -> Candidate:
+        return replace(c, cost=graph_cost(c.graph, c.splits))
+
+    # ---- ranking
+
+    def _ranked(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Fewest passes that no fold joins first, then by cost; the graph as written last if another is better throughout."""
+        price = {id(c): self._estimate(c) for c in candidates}
+        written, others = candidates[0], candidates[1:]
+        whole = [price[id(c)] for c in others if not c.splits]
+        dominated = any(p.dominates(price[id(written)]) for p in whole)
+
+        def key(c: Candidate) -> tuple[bool, bool, int, float, str]:
+            false = any(note.startswith("a step is false") for note in c.notes)
+            return false, c is written and dominated, dependent_passes(c.graph, c.folds), price[id(c)].scalar, c.name
+
+        return sorted(candidates, key=key)
+
+    def _estimate(self, c: Candidate) -> Estimate:
+        assert c.cost is not None
+        return estimate(c.graph, c.cost, c.splits, self.sizes)

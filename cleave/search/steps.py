@@ -1,0 +1,147 @@
+"""Derivations as steps of a candidate: equations as text under the names of the input graph, evaluated on a small instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cleave.candidate import Step
+from cleave.errors import CleaveError
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Graph, Term, free, substitute_axes
+from cleave.ir.interp import Space, make_space, value
+from cleave.ir.text import shared_names, show_term
+from cleave.rewrite.rule import Exactness, Rule
+from cleave.search.decode import Decoder
+from cleave.search.encode import AxisSplit
+from cleave.search.explain import Derivations, NoDerivation, Rewrite, equations, replays
+from cleave.search.instance import Instance, chunked
+from cleave.search.term import ETerm
+
+Array = NDArray[Any]
+_TOLERANCE = 1e-8
+_WEAKEST = (Exactness.EXACT, Exactness.REASSOCIATES, Exactness.UNSAFE)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The steps of a candidate and what they rest on. ``notes`` say if a step is false on the instance or none were found."""
+
+    steps: tuple[Step, ...]
+    exactness: str
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class Explainer:
+    """Derives, prints and checks candidates of one search; keeps names and values between them."""
+
+    derivations: Derivations
+    decoder: Decoder
+    instance: Instance | None
+    names: dict[Term, str] = field(default_factory=dict[Term, str])
+    values: dict[Term, Array] = field(default_factory=dict[Term, Array])
+    verdicts: dict[tuple[ETerm, ETerm], bool] = field(default_factory=dict[tuple[ETerm, ETerm], bool])
+    space: Space | None = None
+
+    def __post_init__(self) -> None:
+        encoding = self.decoder.encoding
+        self.names = _names(encoding.graph, encoding.splits)
+        if self.instance is not None:
+            self.space = _space(encoding.graph, encoding.splits, self.instance)
+
+    def explain(self, targets: Sequence[ETerm]) -> Derived:
+        """Steps from the input graph to chosen terms, one for each output."""
+        encoding = self.decoder.encoding
+        steps: dict[tuple[str, str, str], Step] = {}
+        used: dict[str, None] = {}
+        notes: list[str] = []
+        for o, target in zip(encoding.graph.outputs, targets, strict=True):
+            source = encoding.sources[o.term]
+            try:
+                rewrites = self.derivations.derive(source, target)
+            except NoDerivation:
+                return self._unexplained(o.name)
+            if not replays(source, target, rewrites):
+                return self._unexplained(o.name)
+            used |= dict.fromkeys(r.rule for r in rewrites)
+            for place, r in equations(source, rewrites):
+                step = self._step(o.name, place, r)
+                steps.setdefault((step.rule, *sorted((step.before, step.after))), step)
+                if not self._is_true(r):
+                    notes.append(f"a step is false on a small instance: {step.rule} at {step.place}")
+        rules = [self.derivations.rules.by_name[name] for name in used]
+        return Derived(tuple(steps.values()), weakest(rules), assumptions(rules), tuple(dict.fromkeys(notes)))
+
+    def _unexplained(self, output: str) -> Derived:
+        """Without a derivation a candidate may rest on every rule that is on."""
+        rules = tuple(self.derivations.rules.by_name.values())
+        return Derived((), weakest(rules), assumptions(rules), (f"no derivation of {output} was found in time",))
+
+    def _step(self, output: str, place: str, r: Rewrite) -> Step:
+        before, after = (self._show(t) for t in (r.before, r.after))
+        return Step(r.rule, f"{output} / {place}" if place else output, before, after, r.backward)
+
+    def _show(self, t: ETerm) -> str:
+        return show_term(self.decoder.term(t), self.names)
+
+    def _is_true(self, r: Rewrite) -> bool:
+        """Both sides have one value wherever both exist; without an instance nothing can be said."""
+        if self.space is None:
+            return True
+        key = (r.before, r.after)
+        if key not in self.verdicts:
+            before, after = (self.decoder.in_chunks(self.decoder.term(t)) for t in key)
+            self.verdicts[key] = _equal(before, after, self.space, self.values)
+        return self.verdicts[key]
+
+
+def _equal(before: Term, after: Term, space: Space, memo: dict[Term, Array]) -> bool:
+    try:
+        with np.errstate(all="ignore"):
+            a, b = value(before, space, memo), value(after, space, memo)
+            a, b, inside = np.broadcast_arrays(a, b, space.valid_for(free(before) | free(after)))
+            return bool(np.allclose(a[inside], b[inside], _TOLERANCE, _TOLERANCE, equal_nan=True))
+    except CleaveError:
+        return False
+
+
+def _space(g: Graph, splits: Mapping[str, AxisSplit], instance: Instance) -> Space:
+    """Every axis of the input graph and both pieces of every axis that may be split."""
+    dims = dict(instance.dims)
+    order: list[Axis] = []
+    for a in g.axes:
+        order.append(a)
+        split = next((s for s in splits.values() if s.axis is a), None)
+        if split is not None:
+            longest = int(np.max(make_space(tuple(order), instance.inputs, dims).valid[a].sum(axis=-1), initial=1))
+            dims |= chunked(split.count, split.chunk, longest)
+            order += [split.pieces.outer, split.pieces.inner]
+    return make_space(tuple(order), instance.inputs, dims)
+
+
+def _names(g: Graph, splits: Mapping[str, AxisSplit]) -> dict[Term, str]:
+    """Names of the input graph's terms, also where they are read at a position within a chunk: ``v1[t_o, t_i]``."""
+    names = shared_names(g)
+    out = dict(names)
+    for split in splits.values():
+        for t, name in list(out.items()):
+            if split.axis in free(t):
+                piece = f"{split.pieces.outer}, {split.pieces.inner}"
+                shown = f"{name[:-1]}, {piece}]" if name.endswith("]") else f"{name}[{piece}]"
+                out.setdefault(substitute_axes(t, {split.axis: split.pieces.position}), shown)
+    return out
+
+
+def weakest(rules: Sequence[Rule]) -> str:
+    """The class that makes the fewest promises."""
+    return str(max((r.exactness for r in rules), key=_WEAKEST.index, default=Exactness.EXACT))
+
+
+def assumptions(rules: Sequence[Rule]) -> tuple[str, ...]:
+    return tuple(sorted({word for r in rules for word in r.assumes}))
