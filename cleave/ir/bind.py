@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cleave.errors import ShapeError
 from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph, Input
-from cleave.ir.index import Index, Symbol, evaluate, evaluate_pred, show, symbols_of
+from cleave.ir.index import Index, Symbol, evaluate, evaluate_pred, indices_of, show, symbols_of
 
 
 def bind_dims(g: Graph, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -85,7 +85,9 @@ def check_dims(g: Graph, shapes: Mapping[str, Sequence[int]], values: Mapping[st
         check_binding(symbol, values[symbol.name])
     for pred in g.constraints:
         if not bool(evaluate_pred(pred, values)):
-            raise ShapeError(f"constraint {pred} does not hold for {dict(values)}", location=g.name)
+            mentioned = sorted({s.name for i in indices_of(pred) for s in symbols_of(i)})
+            given = ", ".join(f"{name} = {values[name]}" for name in mentioned)
+            raise ShapeError(f"constraint {pred} does not hold for {given}", location=g.name)
 
 
 def _origin(g: Graph, shapes: Mapping[str, Sequence[int]], here: Input, extent: Index) -> str:

@@ -18,7 +18,9 @@ from cleave.ir.index import (
     Pred,
     Read,
     axes_of,
+    index,
     inputs_of,
+    mentions,
     parts,
     pred_axes,
     show,
@@ -136,8 +138,29 @@ def _check_output(g: Graph, o: Output) -> None:
         what = f"depends on {names}, which no store index mentions: reduce over it or store along it"
         raise GraphError(what, location=where)
     for i in o.indices:
-        for atom in i.atoms():
-            if isinstance(atom, Position) and i.linear_in(atom) is None:
-                raise GraphError(f"store index {show(i)} is not affine in {atom.axis}", location=where)
-        if any(name == o.name for name in inputs_of(i)):
-            raise GraphError(f"store index {show(i)} reads the output", location=where)
+        for a in sorted(axes_of(i), key=lambda a: a.name):
+            if not _is_affine(i, a):
+                raise GraphError(f"store index {show(i)} is not affine in {a}", location=where)
+        if not inputs_of(i) and not _is_mixed_radix(i):
+            raise GraphError(f"store index {show(i)} may meet one element twice", location=where)
+
+
+def _is_affine(i: Index, a: Axis) -> bool:
+    """Whether the axis occurs as a factor, or in a read: that a table sends rows apart is the caller's promise."""
+    inside = [atom for atom in i.atoms() if not isinstance(atom, (Position, Read)) and mentions(atom, Position(a))]
+    read = any(isinstance(atom, Read) and mentions(atom, Position(a)) for atom in i.atoms())
+    return not inside and (read or i.linear_in(Position(a)) is not None)
+
+
+def _is_mixed_radix(i: Index) -> bool:
+    """Whether positions a * (B * C) + b * C + c, B and C the extents of b and c, are all different."""
+    strides = {a: linear[0] for a in axes_of(i) if (linear := i.linear_in(Position(a))) is not None}
+    if len(strides) < 2 or any(a.kind == "inner" for a in strides):  # chunks of a split lie one behind the other
+        return True
+    expected = next((s for s in strides.values() if s.constant is not None), index(1))
+    while strides:
+        found = next((a for a, stride in strides.items() if stride is expected), None)
+        if found is None:
+            return False
+        expected = strides.pop(found) * found.extent
+    return True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 from weakref import WeakValueDictionary
 
@@ -20,10 +21,7 @@ class Interned(type):
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
     def __call__(cls: type[T], *args: Any, **named: Any) -> T:
-        if named:
-            args = (*args, *(named.pop(f.name) for f in fields(cast(Any, cls))[len(args) :] if f.name in named))
-            if named:
-                raise TypeError(f"{cls.__name__} has no field {', '.join(named)}")
+        args = _all_arguments(cls, args, named)
         key = (cls, tuple(_key(a) for a in args))
         with Interned._lock:
             found = Interned._table.get(key)
@@ -31,6 +29,23 @@ class Interned(type):
                 found = type.__call__(cls, *args)
                 Interned._table[key] = found
         return found
+
+
+@cache
+def _fields(cls: type[Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((f.name, f.default) for f in fields(cls))
+
+
+def _all_arguments(cls: type[Any], args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """Every field by position, defaults included, so that one node has one key however it was written."""
+    known = _fields(cls)
+    if len(args) == len(known) and not named:
+        return args
+    filled = (*args, *(named.pop(name, default) for name, default in known[len(args) :]))
+    if named or len(filled) > len(known) or any(value is MISSING for value in filled):
+        wanted = ", ".join(name for name, _ in known)
+        raise TypeError(f"{cls.__name__} has the fields {wanted}: given {len(args)} by position and {', '.join(named)}")
+    return filled
 
 
 def _key(value: Any) -> Any:

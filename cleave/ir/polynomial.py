@@ -438,13 +438,18 @@ def _spell_atom(atom: Atom, prefix: str) -> str:
         case Read(name, indices):
             return f"{name}[{', '.join(map(sub, indices))}]"
         case Floor(a, b):
-            return f"({sub(a)}) // ({sub(b)})"
+            return f"({_operand(sub(a))} // {_operand(sub(b))})"
         case Mod(a, b):
-            return f"({sub(a)}) % ({sub(b)})"
+            return f"({_operand(sub(a))} % {_operand(sub(b))})"
         case Min(a, b):
             return f"min({sub(a)}, {sub(b)})"
         case Max(a, b):
             return f"max({sub(a)}, {sub(b)})"
+
+
+def _operand(text: str) -> str:
+    """In parentheses unless it is a name or a number."""
+    return text if text.replace(".", "").replace("_", "").isalnum() else f"({text})"
 
 
 @cache
@@ -454,7 +459,7 @@ def _spelt(expression: Index, prefix: str) -> str:
     out = ""
     for monomial, c in sorted(expression.terms, key=lambda term: term[1] < 0):
         factors = [_spell_atom(a, prefix) for a, p in monomial for _ in range(p)]
-        body = "*".join(f"({f})" if "//" in f or "%" in f else f for f in factors)
+        body = "*".join(factors)
         size = abs(c)
         piece = str(size) if not body else body if size == 1 else f"{size}*{body}"
         out += (" - " if c < 0 else " + ") + piece if out else ("-" if c < 0 else "") + piece
