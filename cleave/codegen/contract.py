@@ -1,0 +1,176 @@
+"""The matmul of two tiles: which operand feeds which side of mma.m16n8k16, and how it gets there.
+
+    A (rows x k)   ldmatrix from a shared tile; or the registers of a fragment, repacked in place; or a fragment through shared memory
+    B (k x n)      ldmatrix from a shared tile, transposed if n is the contiguous axis; computed tiles go through shared memory
+"""
+
+from __future__ import annotations
+
+from cleave.codegen.elementwise import for_elements
+from cleave.codegen.emission import C_TYPES, STORAGE_16, Emission
+from cleave.codegen.expression import At, Printer, fragment_at
+from cleave.codegen.layout import Fragment, Inline, Rounded, Scaled, SharedTile
+from cleave.errors import CodegenError
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Ref, Term
+from cleave.tile.program import Contract, Let
+
+_STEP = 16
+_PAIR_COLUMNS = 16
+A_ADDRESS = "swizzle<{chunks}>(warp * 16 + (lane & 15), kk * 2 + (lane >> 4))"
+A_TRANSPOSED = "swizzle<{chunks}>(kk * 16 + (lane & 7) + ((lane >> 4) << 3), warp * 2 + ((lane >> 3) & 1))"
+B_ADDRESS = "swizzle<{chunks}>(nn * 16 + (lane & 7) + ((lane >> 4) << 3), kk * 2 + ((lane >> 3) & 1))"
+B_TRANSPOSED = "swizzle<{chunks}>(kk * 16 + (lane & 15), nn * 2 + (lane >> 4))"
+
+
+def value(em: Emission, let: Let, term: Contract) -> None:
+    """A matmul whose result is a value of its own."""
+    columns = em.columns(let.axes)
+    if not em.has_rows(let.axes) or len(columns) != 1:
+        em.refuse(let.name, let.axes, "a matmul gives rows x one axis: one operand has the rows, the other has not")
+    name = em.names.fresh(let.name)
+    em.writer.line(f"float {name}[{em.size(columns[0]) // 8}][4];")
+    for_elements(em, columns[0], f"{name}[n][e] = 0.f;")
+    accumulate(em, term, name)
+    em.layouts[let.name] = Fragment(name, columns[0])
+
+
+def accumulate(em: Emission, term: Contract, target: str) -> None:
+    """target += left x right, in fragments."""
+    a, b = operands(em, term)
+    right = _right(em, b, term.axis)
+    n = next(axis for axis in em.columns(b.axes) if axis is not term.axis)
+    depth, width = em.size(term.axis), em.size(n)
+    if depth % _STEP or width % _PAIR_COLUMNS:
+        em.refuse(repr(term), b.axes, f"tiles of {depth} ({term.axis}) and {width} ({n}): multiples of 16 are needed")
+    left = _left(em, a, term.axis, right.dtype)
+    transposed = right.column is not term.axis
+    load = "load_matrices_transposed" if transposed else "load_matrices"
+    address = (B_TRANSPOSED if transposed else B_ADDRESS).format(chunks=right.chunks)
+    with em.writer.unrolled("kk", depth // _STEP):
+        if not left.registers:
+            em.writer.line("u32 a[4];")
+        em.writer.lines(left.lines)
+        with em.writer.unrolled("nn", width // _PAIR_COLUMNS):
+            em.writer.line("u32 b[4];")
+            em.writer.line(f"{load}(b, {right.address} + {address});")
+            for half in (0, 1):
+                pair = f"b[{2 * half}], b[{2 * half + 1}]"
+                em.writer.line(f"multiply_add<{C_TYPES[right.dtype]}>({target}[2 * nn + {half}], {left.text}, {pair});")
+
+
+def operands(em: Emission, term: Contract) -> tuple[Ref, Ref]:
+    """(A, B): A has the rows of the block."""
+    sides = [em.has_rows(term.left.axes), em.has_rows(term.right.axes)]
+    if sides == [True, False]:
+        return term.left, term.right
+    if sides == [False, True]:
+        return term.right, term.left
+    which = "both operands have" if all(sides) else "no operand has"
+    names = ", ".join(a.name for a in em.rows)
+    return em.refuse(repr(term), {*term.left.axes, *term.right.axes}, f"{which} the rows ({names}): exactly one must")
+
+
+class _Left:
+    """Lines that prepare the A fragment of step kk, and how it is written in the matmul."""
+
+    def __init__(self, lines: list[str], text: str = "a") -> None:
+        self.lines, self.text = lines, text
+        self.registers = text != "a"
+
+
+def _left(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
+    if a.name in em.held:
+        return _Left([], f"{em.held[a.name]}[kk]")
+    match em.layouts.get(a.name):
+        case SharedTile() as tile:
+            if tile.dtype != dtype:
+                raise CodegenError(f"matmul of {tile.dtype} {a.name} with {dtype}: one type is needed", location=em.location)
+            em.need(a.name)
+            return _Left([load_left(tile, k)])
+        case Rounded(operand, rounded, column) if rounded == dtype and column is k:
+            return _computed(em, operand, k, dtype)
+        case Fragment() | Scaled() | Rounded():
+            return _computed(em, a, k, dtype)
+        case _:
+            return em.refuse(a.name, a.axes)
+
+
+def load_left(tile: SharedTile, k: Axis, target: str = "a") -> str:
+    if tile.column is k and tile.row is None:
+        return f"load_matrices({target}, {tile.address} + {A_ADDRESS.format(chunks=tile.chunks)});"
+    return f"load_matrices_transposed({target}, {tile.address} + {A_TRANSPOSED.format(chunks=tile.chunks)});"
+
+
+def _computed(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
+    if em.chain == "shared":
+        return _through_shared(em, operand, k, dtype)
+    # C fragments of columns 16 kk .. 16 kk + 15 are, register by register, the A fragment of step kk.
+    lines: list[str] = []
+    printers: dict[str, Printer] = {}
+    for number, (group, first) in enumerate((("2 * kk", 0), ("2 * kk", 2), ("2 * kk + 1", 0), ("2 * kk + 1", 2))):
+        low, high = (_element(em, operand, k, group, entry, printers) for entry in (first, first + 1))
+        lines.append(f"a[{number}] = pack<{C_TYPES[dtype]}>({low}, {high});")
+    return _Left(lines)
+
+
+def _element(em: Emission, operand: Term, k: Axis, group: str, entry: int, printers: dict[str, Printer]) -> str:
+    printer = Printer(em, fragment_at(em, k, group, str(entry), str(entry >> 1)))
+    if printers:
+        known = next(iter(printers.values()))
+        printer.hoisted, printer.bases = known.hoisted, known.bases
+    printers[f"{group}{entry}"] = printer
+    return printer.element(operand)
+
+
+def _through_shared(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
+    """Each warp writes and reads its own sixteen rows, so the warp alone has to wait."""
+    chunks, printers = em.size(k) // 8, dict[str, Printer]()
+    tile = em.names.fresh("chain")
+    em.writer.line(f"const u32 {tile} = shared_base + {em.shared.take(em.block_rows * chunks * 16)};")
+    low, high = (_element_of_half(em, operand, k, which, printers) for which in ("2 * h", "2 * h + 1"))
+    em.writer.line("warp_barrier();")
+    with em.writer.unrolled("n", chunks), em.writer.unrolled("h", 2):
+        address = f"{tile} + swizzle<{chunks}>(row + 8 * h, n) + pair * 2"
+        em.writer.line(f"shared_write_word({address}, pack<{C_TYPES[dtype]}>({low}, {high}));")
+    em.writer.line("warp_barrier();")
+    return _Left([load_left(SharedTile(tile, None, k, chunks, dtype), k)])
+
+
+def _element_of_half(em: Emission, operand: Term, k: Axis, entry: str, printers: dict[str, Printer]) -> str:
+    printer = Printer(em, fragment_at(em, k, "n", entry, "h"))
+    if printers:
+        known = next(iter(printers.values()))
+        printer.hoisted, printer.bases = known.hoisted, known.bases
+    printers[entry] = printer
+    return printer.element(operand)
+
+
+def _right(em: Emission, b: Ref, k: Axis) -> SharedTile:
+    axes = em.columns(b.axes)
+    if len(axes) != 2 or k not in axes:
+        em.refuse(b.name, b.axes, f"the second operand of a matmul over {k} has that axis and one more")
+    layout = em.layouts.get(b.name)
+    if isinstance(layout, SharedTile):
+        em.need(b.name)
+        return layout
+    if isinstance(layout, Inline):
+        return _materialise(em, b, layout.term, k)
+    return em.refuse(b.name, b.axes)
+
+
+def _materialise(em: Emission, b: Ref, term: Term, k: Axis) -> SharedTile:
+    """A computed operand: the block writes it to shared memory, between barriers."""
+    n = next(a for a in em.columns(b.axes) if a is not k)
+    dtype = getattr(term, "dtype", "float16")
+    dtype = dtype if dtype in STORAGE_16 else "float16"
+    tile, chunks = em.names.fresh(b.name), em.size(k) // 8
+    em.writer.line(f"const u32 {tile} = shared_base + {em.shared.take(em.size(n) * chunks * 16)};")
+    at = At({n: f"({em.starts[n]} + r)", k: f"({em.starts[k]} + c)"}, {n: "r", k: "c"})
+    text = Printer(em, at).element(term)
+    em.writer.line("block_barrier();")
+    with em.writer.block(f"for (int x = thread; x < {em.size(n) * em.size(k)}; x += {em.threads})"):
+        em.writer.line(f"const int r = x / {em.size(k)}, c = x % {em.size(k)};")
+        em.writer.line(f"tile_write<{C_TYPES[dtype]}, {chunks}>({tile}, r, c, {text});")
+    em.writer.line("block_barrier();")
+    return SharedTile(tile, n, k, chunks, dtype)

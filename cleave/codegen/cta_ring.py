@@ -1,0 +1,414 @@
+"""Skeleton ``cta-ring``: one block walks its tiles; loads of a loop go through a ring of slots in shared memory.
+
+Discipline of the ring, with S slots and the copies of one trip in one group:
+
+    before the loop   S - 1 groups are issued (empty ones beyond the end)
+    each trip         wait until at most S - 2 groups are open; barrier; issue the group of trip + S - 1; compute
+    after the loop    wait for everything; barrier
+
+The barrier of a trip is what frees the slot that this trip refills: it was read in the trip before, by everyone. The barrier after
+the loop frees all slots, so the next loop may take the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import gcd
+
+from cleave.codegen import contract, elementwise, feed
+from cleave.codegen.emission import Emission
+from cleave.codegen.expression import At, index_text, refs, row_positions
+from cleave.codegen.layout import Fragment, SharedTile
+from cleave.codegen.range import extreme, multiple_of, varies
+from cleave.codegen.store import store
+from cleave.errors import CodegenError
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Load, Map, Reduce, Ref, Term
+from cleave.ir.index import axes_of, symbols_of
+from cleave.tile.program import Accumulator, Contract, Let, Loop, Stmt, Store, TileTerm, Update, statements
+
+ARCHITECTURES = ("sm_80", "sm_90a")
+NAME = "cta-ring"
+_HELD_REGISTERS = 128
+"""Fragments of a loop that still leave room for an operand held in registers: a thread has 255, addresses take up to 90."""
+
+
+# ---- where a block is
+
+
+def prologue(em: Emission) -> None:
+    """Names of the thread's place, the same for every program of a kernel."""
+    em.writer.line("SHARED_MEMORY(shared);")
+    em.writer.line("const u32 shared_base = shared_address(shared);")
+    em.writer.line("const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;")
+    em.writer.line("const int row = warp * 16 + (lane >> 2), pair = (lane & 3) * 2;")
+
+
+def decode(em: Emission, counts: Sequence[str]) -> list[str]:
+    """Number of the tile on every grid axis. Axes that decide how long a loop runs go slowest, longest first."""
+    names = [em.names.fresh(f"{a.name}_tile") for a in em.program.grid]
+    work = {a: _grows(em, a) for a in em.program.grid}
+    order = sorted(range(len(names)), key=lambda n: (work[em.program.grid[n]] is not None, -n))
+    em.writer.line("int block = blockIdx.x;")
+    for position, n in enumerate(order):
+        backward = work[em.program.grid[n]] is True
+        digit = "block" if position == len(order) - 1 else f"block % {counts[n]}"
+        em.writer.line(f"const int {names[n]} = {f'{counts[n]} - 1 - {digit}' if backward else digit};")
+        if position < len(order) - 1:
+            em.writer.line(f"block /= {counts[n]};")
+    return names
+
+
+def _grows(em: Emission, a: Axis) -> bool | None:
+    """Whether loops run longer at higher positions of a tiled axis; None if their bounds do not depend on it."""
+    if a in em.program.unit:
+        return None
+    for s in statements(em.program.body):
+        if isinstance(s, Loop) and a in axes_of(em.fix(s.upper)):
+            upper = extreme(em, em.fix(s.upper), "greatest")
+            named = {x.name for x in symbols_of(upper)} if upper is not None else set[str]()
+            return f"%last:{em.axis_name(a)}" in named
+    return None
+
+
+def open_grid(em: Emission, tiles: Sequence[str]) -> None:
+    """Positions of the block from its tile numbers; the axes that extents read come first."""
+    pairs = sorted(zip(em.program.grid, tiles, strict=True), key=lambda pair: _depth(pair[0]))
+    for a, tile in pairs:
+        if a in em.program.unit:
+            em.units[a] = tile
+            continue
+        size, start, last = em.size(a), em.names.fresh(f"{a.name}_start"), em.names.fresh(f"{a.name}_last")
+        extent = index_text(em, em.extent(a), At())
+        em.writer.line(f"const int {start} = {tile} * {size};")
+        if axes_of(em.extent(a)):
+            em.writer.line(f"if ({start} >= {extent}) return;")
+        em.writer.line(f"const int {last} = least({start} + {size}, {extent}) - 1;")
+        em.open_tile(a, start, last, size)
+    for a in em.program.whole:
+        em.open_tile(a, "0", str(em.size(a) - 1), em.size(a))
+    first, second = row_positions(em, "row"), row_positions(em, "(row + 8)")
+    for a in em.rows:
+        em.writer.line(f"const int {em.axis_name(a)}_row[2] = {{{first[a]}, {second[a]}}};")
+
+
+def _depth(a: Axis) -> int:
+    return 1 + max((_depth(b) for b in axes_of(a.extent)), default=0)
+
+
+def body(em: Emission) -> None:
+    """The whole program: its first tiles are under way before anything is computed."""
+    for tile, layout in _allocate(em, em.program.body, 1):
+        source = feed.source(em, tile, ())
+        with em.writer.block(""):
+            feed.fill(em, source, layout.address)
+        em.pending.add(tile.name)
+    if em.pending:
+        em.writer.line("copies_commit();")
+    for s in _ordered(em.program.body):
+        statement(em, s)
+
+
+def _allocate(em: Emission, body: Sequence[Stmt], slots: int) -> Iterator[tuple[feed.Tile, SharedTile]]:
+    """Shared memory for the loaded tiles of a scope; loads of one region share a tile."""
+    known: dict[object, SharedTile] = {}
+    for let in (s for s in body if isinstance(s, Let)):
+        tile = feed.tile_of(em, let)
+        if tile is None:
+            continue
+        key = feed.region(em, tile)
+        if key in known:
+            em.layouts[let.name] = feed.shared_tile(tile, known[key].address)
+            continue
+        address = em.names.fresh(f"{let.name}_tile")
+        offset = em.shared.take(tile.bytes * slots)
+        em.writer.line(f"const u32 {address}{'_ring' if slots > 1 else ''} = shared_base + {offset};")
+        known[key] = feed.shared_tile(tile, address)
+        em.layouts[let.name] = known[key]
+        yield tile, known[key]
+
+
+# ---- statements
+
+
+def statement(em: Emission, s: Stmt) -> None:
+    match s:
+        case Let(name) if name in em.layouts:
+            return  # a tile that its scope has loaded already
+        case Let(name, axes, term):
+            em.writer.line(f"// {name}[{', '.join(a.name for a in axes)}] = {term!r}")
+            _let(em, s)
+        case Update(accumulator, term):
+            carried = "" if accumulator.carry is None else f"{accumulator.carry!r}, "
+            em.writer.line(f"// {accumulator.name} = {accumulator.op}({carried or accumulator.name + '~, '}{term!r})")
+            _update(em, s)
+        case Store(output, indices, value, _, _):
+            em.writer.line(f"// {output}[{', '.join(map(repr, indices))}] = {value.name}")
+            store(em, s)
+        case Loop():
+            loop(em, s)
+
+
+def _let(em: Emission, s: Let) -> None:
+    match s.term:
+        case Contract() as term:
+            contract.value(em, s, term)
+        case Reduce() as term:
+            elementwise.reduction(em, s, term)
+        case term:
+            elementwise.elementwise(em, s, term)
+
+
+def _update(em: Emission, s: Update) -> None:
+    acc = s.accumulator
+    if not isinstance(s.term, Contract):
+        elementwise.update(em, acc, s.term)
+        return
+    layout = em.layouts[acc.name]
+    if not isinstance(layout, Fragment):
+        em.refuse(acc.name, acc.axes, "a matmul adds to rows x one axis")
+    elementwise.carry(em, acc)
+    if acc.op == "sum":
+        contract.accumulate(em, s.term, layout.name)
+        return
+    result = Let(f"{acc.name}_part", acc.axes, s.term)
+    contract.value(em, result, s.term)
+    part = em.layouts[result.name]
+    assert isinstance(part, Fragment)
+    joined = elementwise.combine(acc.op, f"{layout.name}[n][e]", f"{part.name}[n][e]")
+    elementwise.for_elements(em, layout.column, f"{layout.name}[n][e] = {joined};")
+
+
+def _ordered(body: Sequence[Stmt]) -> list[Stmt]:
+    """Row reductions directly after what they read: the fragment need not outlive the matmul that repacks it."""
+    out = list(body)
+    for s in body:
+        if isinstance(s, Update) and isinstance(s.term, Reduce):
+            needed = {*refs(s.term), *(refs(s.accumulator.carry) if s.accumulator.carry is not None else ())}
+            at = out.index(s)
+            last = max((n for n in range(at) if _defines(out[n]) & needed), default=-1)
+            if last >= 0:
+                out.insert(last + 1, out.pop(at))
+    return out
+
+
+def _defines(s: Stmt) -> set[str]:
+    match s:
+        case Let(name):
+            return {name}
+        case Update(accumulator, _):
+            return {accumulator.name}
+        case Loop(accumulators=accumulators):
+            return {a.name for a in accumulators}
+        case Store():
+            return set()
+
+
+# ---- loops
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """What one loop loads: sources and the addresses of their slots. ``tile``: the loop variable, ``place``: the position it sets."""
+
+    tiles: tuple[tuple[feed.Source, SharedTile], ...]
+    tile: str
+    place: str
+    high: str
+    step: int
+    slots: int
+
+
+def loop(em: Emission, s: Loop) -> None:
+    names = ", ".join(f"{c.name}[{', '.join(a.name for a in c.axes)}]" for c in s.accumulators)
+    em.writer.line(f"// for {s.axis} in [{s.lower}, {s.upper})" + (f" carry {names}" if names else ""))
+    for c in s.accumulators:
+        elementwise.declare(em, c)
+        if _deferrable(em, c, s):
+            em.deferred.add(c.name)
+    mark = em.shared.top
+    low, high = _limits(em, s)
+    with _open(em, s, low) as place:
+        ring = _ring(em, s, place, high)
+        if not ring.tiles:
+            em.settle()
+        _start(em, ring, low)
+        _hold(em, s, ring)
+        _trips(em, s, ring, low)
+    if ring.tiles:
+        em.writer.line("copies_wait<0>();")
+        em.pending.clear()
+    if em.shared.top != mark:
+        em.writer.line("block_barrier();")
+    em.shared.top = mark
+    for c in s.accumulators:
+        if c.name in em.deferred:
+            layout = em.layouts[c.name]
+            em.deferred.discard(c.name)
+            elementwise.quad(em, layout.name if isinstance(layout, elementwise.RowVector) else c.name, c.op)
+
+
+def _limits(em: Emission, s: Loop) -> tuple[str, str]:
+    """Variables with the least lower and the greatest upper bound over the rows of the block."""
+    out: list[str] = []
+    for bound, way, wish in ((s.lower, "least", "low"), (s.upper, "greatest", "high")):
+        found = extreme(em, em.fix(bound), "least" if way == "least" else "greatest")
+        if found is None or varies(em, found):
+            raise CodegenError(
+                f"loop over {s.axis}: the {way} value of {bound} over the rows of a block is not known; "
+                "bounds may be affine in row positions, with min, max and division by positive dims",
+                location=em.location,
+            )
+        name = em.names.fresh(f"{s.axis.name}_{wish}")
+        em.writer.line(f"const int {name} = {index_text(em, found, At())};")
+        out.append(name)
+    return out[0], out[1]
+
+
+@contextmanager
+def _open(em: Emission, s: Loop, low: str) -> Generator[str]:
+    """The loop's axis has a position inside."""
+    if s.axis in em.program.unit:
+        place = em.names.fresh(f"{s.axis.name}_at")
+        em.units[s.axis] = place
+        yield place
+        del em.units[s.axis]
+        return
+    place, size = em.names.fresh(f"{s.axis.name}_start"), em.size(s.axis)
+    least = extreme(em, em.fix(s.lower), "least")
+    multiple = gcd(size, 0 if least is None else multiple_of(em, least))
+    em.open_tile(s.axis, place, f"({place} + {size - 1})", multiple)
+    yield place
+    del em.starts[s.axis]
+
+
+def _ring(em: Emission, s: Loop, place: str, high: str) -> _Ring:
+    slots = max(em.binding.stages, 2)
+    found = [(feed.source(em, tile, (s.axis,)), layout) for tile, layout in _allocate(em, s.body, slots)]
+    return _Ring(tuple(found), em.names.fresh(f"{s.axis.name}_tile"), place, high, em.size(s.axis), slots)
+
+
+def _start(em: Emission, ring: _Ring, low: str) -> None:
+    if not ring.tiles:
+        return
+    with em.writer.unrolled("p", ring.slots - 1):
+        _fetch(em, ring, f"{low} + p * {ring.step}", "p")
+
+
+def _fetch(em: Emission, ring: _Ring, position: str, slot: str) -> None:
+    """Issue the group of one trip; an empty group beyond the end keeps the count of groups right."""
+    with em.writer.block(""):
+        em.writer.line(f"const int {ring.place} = {position};")
+        with em.writer.block(f"if ({ring.place} < {ring.high})"):
+            for source, layout in ring.tiles:
+                feed.fill(em, source, f"{layout.address}_ring + {slot} * {source.tile.bytes}")
+        em.writer.line("copies_commit();")
+
+
+def _trips(em: Emission, s: Loop, ring: _Ring, low: str) -> None:
+    slot = em.names.fresh("slot")
+    after = f"{slot} = {slot} == {ring.slots - 1} ? 0 : {slot} + 1"
+    head = f"int {ring.tile} = {low}" + (f", {slot} = 0" if ring.tiles else "")
+    advance = f"{ring.tile} += {ring.step}" + (f", {after}" if ring.tiles else "")
+    with em.writer.block(f"for ({head}; {ring.tile} < {ring.high}; {advance})"):
+        if ring.tiles:
+            em.writer.line(f"copies_wait<{ring.slots - 2}>();")
+            em.writer.line("block_barrier();")
+            em.pending.clear()
+            free = f"({slot} == 0 ? {ring.slots - 1} : {slot} - 1)"
+            _fetch(em, ring, f"{ring.tile} + {(ring.slots - 1) * ring.step}", free)
+        em.writer.line(f"const int {ring.place} = {ring.tile};")
+        for source, layout in ring.tiles:
+            em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {source.tile.bytes};")
+        for c in s.accumulators:
+            if c.name + "~" in _read_before(s):
+                elementwise.remember(em, c)
+        for inner in _ordered(s.body):
+            statement(em, inner)
+    for c in s.accumulators:
+        em.layouts.pop(c.name + "~", None)
+
+
+def _read_before(s: Loop) -> set[str]:
+    """Values before the trip that something besides their own carry reads."""
+    found: set[str] = set()
+    for inner in statements(s.body):
+        match inner:
+            case Let(_, _, term):
+                found.update(refs(term))
+            case Update(accumulator, term):
+                found.update(refs(term))
+                if accumulator.carry is not None:
+                    found.update(set(refs(accumulator.carry)) - {accumulator.name + "~"})
+            case _:
+                pass
+    return found
+
+
+def _deferrable(em: Emission, c: Accumulator, s: Loop) -> bool:
+    """Each lane may keep its own part of a row: nobody reads the whole inside the loop, and the carry acts on parts alike.
+
+    sum: no carry, or own~ times what does not read own;  max, min: no carry.
+    """
+    if em.columns(c.axes) or not em.has_rows(c.axes):
+        return False
+    terms: list[TileTerm] = [i.term for i in statements(s.body) if isinstance(i, (Let, Update))]
+    terms += [a.carry for a in s.accumulators if a is not c and a.carry is not None]
+    read = {n for t in terms for n in refs(t)} | {i.value.name for i in statements(s.body) if isinstance(i, Store)}
+    if read & {c.name, c.name + "~"}:
+        return False
+    own = [i for i in statements(s.body) if isinstance(i, Update) and i.accumulator.name == c.name]
+    if not all(isinstance(i.term, Reduce) for i in own):
+        return False
+    return c.carry is None or (c.op == "sum" and _scales(c.carry, c.name + "~"))
+
+
+def _scales(carry: Term, own: str) -> bool:
+    match carry:
+        case Ref(name, _):
+            return name == own
+        case Map("mul", (a, b)):
+            inside = [own in refs(a), own in refs(b)]
+            return inside.count(True) == 1 and _scales(a if inside[0] else b, own)
+        case _:
+            return False
+
+
+# ---- operands that stay
+
+
+def _hold(em: Emission, s: Loop, ring: _Ring) -> None:
+    """Keep the fragments of a tile that every trip multiplies, if the loop's own fragments leave room."""
+    inside = {source.tile.name for source, _ in ring.tiles} | {i.name for i in s.body if isinstance(i, Let)}
+    room = _HELD_REGISTERS - _live(em, s)
+    for term in (i.term for i in s.body if isinstance(i, (Let, Update))):
+        if not isinstance(term, Contract):
+            continue
+        a, _ = contract.operands(em, term)
+        layout, size = em.layouts.get(a.name), em.size(term.axis)
+        if a.name in inside or a.name in em.held or not isinstance(layout, SharedTile) or size // 4 > room:
+            continue
+        if a.name in em.pending:
+            em.writer.line(f"copies_wait<{ring.slots - 1 if ring.tiles else 0}>();")
+            em.writer.line("block_barrier();")
+            em.pending.clear()
+        name = em.names.fresh(f"{a.name}_held")
+        em.writer.line(f"u32 {name}[{size // 16}][4];")
+        with em.writer.unrolled("kk", size // 16):
+            em.writer.line(contract.load_left(layout, term.axis, f"{name}[kk]"))
+        em.held[a.name] = name
+        room -= size // 4
+
+
+def _live(em: Emission, s: Loop) -> int:
+    """Registers of a thread for the loop's accumulators and its widest fragment."""
+    carried = sum(em.size(a) // 2 for c in s.accumulators if em.has_rows(c.axes) for a in em.columns(c.axes))
+    computed = [
+        em.size(a) // 2
+        for i in s.body
+        if isinstance(i, Let) and not isinstance(i.term, Load) and em.has_rows(i.axes)
+        for a in em.columns(i.axes)
+    ]
+    return carried + max(computed, default=0)

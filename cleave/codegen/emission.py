@@ -1,0 +1,241 @@
+"""State of one kernel while it is emitted: names, parameters, shared memory, open axes, layouts of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn
+
+from cleave.codegen.layout import ALLOWED, Layout
+from cleave.codegen.writer import Names, Writer
+from cleave.errors import CodegenError
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Load, free
+from cleave.ir.index import Atom, Index, Symbol, ceildiv, index, of, substitute, symbols_of
+from cleave.kernel import Parameter, Pointer, Scalar, Value
+from cleave.tile.plan import Binding, Chain
+from cleave.tile.program import Let, Program, statements
+
+C_TYPES = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "float",
+    "int32": "int",
+    "int64": "i64",
+    "bool": "unsigned char",
+}
+STORAGE_16 = frozenset({"float16", "bfloat16"})
+Corner = Literal["first", "last"]
+WARP_ROWS = 16
+CHUNK = 8
+"""Elements of 16 bits in one asynchronous copy."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An array in global memory as one kernel sees it. ``fresh``: written by other blocks, so never through a read-only path."""
+
+    name: str
+    dtype: str
+    shape: tuple[Index, ...]
+    fresh: bool = False
+
+
+@dataclass
+class Parameters:
+    """Parameters in the order of first use; pointers are declared before values."""
+
+    names: Names
+    pointers: dict[str, Parameter] = field(default_factory=dict[str, Parameter])
+    values: dict[str, Parameter] = field(default_factory=dict[str, Parameter])
+    alignments: dict[str, int] = field(default_factory=dict[str, int])
+
+    def require(self, pointer: str, alignment: int) -> None:
+        """Vector accesses rest on an address that is a multiple of ``alignment`` bytes."""
+        self.alignments[pointer] = max(self.alignments.get(pointer, 1), alignment)
+
+    def pointer(self, memory: Memory) -> str:
+        name = self.names.of(("buffer", memory.name), memory.name)
+        found = self.pointers.get(name)
+        writable = memory.fresh or (found is not None and found.writable)
+        self.pointers[name] = Parameter(name, "pointer", memory.dtype, writable, Pointer(memory.name))
+        return name
+
+    def output(self, memory: Memory) -> str:
+        name = self.names.of(("buffer", memory.name), memory.name)
+        self.pointers[name] = Parameter(name, "pointer", memory.dtype, True, Pointer(memory.name))
+        return name
+
+    def value(self, expression: Index, wish: str) -> str:
+        name = self.names.of(("value", expression), wish)
+        self.values.setdefault(name, Parameter(name, "int32", "int32", False, Value(expression)))
+        return name
+
+    def scalar(self, memory: Memory) -> str:
+        name = self.names.of(("buffer", memory.name), memory.name)
+        self.values.setdefault(name, Parameter(name, "float32", memory.dtype, False, Scalar(memory.name)))
+        return name
+
+    @property
+    def ordered(self) -> tuple[Parameter, ...]:
+        return (*self.pointers.values(), *self.values.values())
+
+    def signature(self) -> str:
+        return ", ".join(_declared(p) for p in self.ordered)
+
+
+def _declared(p: Parameter) -> str:
+    if p.kind != "pointer":
+        return f"{'float' if p.kind == 'float32' else 'int'} {p.name}"
+    # A workspace is written and read in one launch: neither const nor restrict may be claimed.
+    return f"{C_TYPES[p.dtype]}* {p.name}" if p.writable else f"const {C_TYPES[p.dtype]}* __restrict__ {p.name}"
+
+
+@dataclass
+class SharedMemory:
+    """Offsets in dynamic shared memory, given back like a stack once a scope is drained."""
+
+    top: int = 0
+    most: int = 0
+
+    def take(self, size: int) -> int:
+        offset = self.top
+        self.top += -(-size // 128) * 128
+        self.most = max(self.most, self.top)
+        return offset
+
+
+@dataclass
+class Emission:
+    """One program on its way to text. ``corners`` are C++ names of pseudo-symbols: first and last positions of tiles.
+
+    pending    shared tiles whose copies were issued and are not known to have landed
+    deferred   accumulators of which each lane keeps a part until their loop is over
+    held       shared tiles whose A fragments stay in registers
+    """
+
+    program: Program
+    binding: Binding
+    chain: Chain
+    fixed: Mapping[str, int]
+    memory: Mapping[str, Memory]
+    multiples: Mapping[str, int]
+    writer: Writer
+    names: Names
+    parameters: Parameters
+    shared: SharedMemory
+    lets: dict[str, Let] = field(default_factory=dict[str, Let])
+    layouts: dict[str, Layout] = field(default_factory=dict[str, Layout])
+    units: dict[Axis, str] = field(default_factory=dict[Axis, str])
+    starts: dict[Axis, str] = field(default_factory=dict[Axis, str])
+    start_multiples: dict[Axis, int] = field(default_factory=dict[Axis, int])
+    corners: dict[str, str] = field(default_factory=dict[str, str])
+    pending: set[str] = field(default_factory=set[str])
+    deferred: set[str] = field(default_factory=set[str])
+    held: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        self.lets.update((s.name, s) for s in statements(self.program.body) if isinstance(s, Let))
+
+    # ---- axes
+
+    @property
+    def rows(self) -> tuple[Axis, ...]:
+        return self.binding.rows
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.binding.warps
+
+    @property
+    def block_rows(self) -> int:
+        return WARP_ROWS * self.binding.warps
+
+    @property
+    def used_rows(self) -> int:
+        product = 1
+        for a in self.rows:
+            product *= self.size(a)
+        return product
+
+    def size(self, a: Axis) -> int:
+        return 1 if a in self.program.unit else self.binding.tile(a)
+
+    def tiled(self, axes: Iterable[Axis]) -> list[Axis]:
+        """Axes with more than a single position in the block, by name."""
+        return sorted((a for a in axes if a not in self.program.unit), key=lambda a: a.name)
+
+    def columns(self, axes: Iterable[Axis]) -> list[Axis]:
+        return [a for a in self.tiled(axes) if a not in self.rows]
+
+    def has_rows(self, axes: Iterable[Axis]) -> bool:
+        return any(a in self.rows for a in axes)
+
+    def extent(self, a: Axis) -> Index:
+        return self.fix(a.extent)
+
+    def fix(self, expression: Index) -> Index:
+        """The expression with compile-time symbols replaced by their values."""
+        known: dict[Atom, Index] = {}
+        for s in symbols_of(expression):
+            value = self.fixed.get(s.name, s.value)
+            if value is not None:
+                known[s] = index(value)
+        return substitute(expression, known)
+
+    def axis_name(self, a: Axis) -> str:
+        return self.names.of(("axis", a), a.name)
+
+    def tiles(self, a: Axis, longest: Index) -> Index:
+        """Tiles of a grid axis whose extent is at most ``longest``."""
+        return ceildiv(longest, self.size(a))
+
+    def corner(self, a: Axis, which: Corner) -> Index:
+        """Pseudo-symbol for the first or last position of an axis in the tile at hand; ``corners`` holds its C++ text."""
+        return of(Symbol(f"%{which}:{self.axis_name(a)}"))
+
+    def open_tile(self, a: Axis, start: str, last: str, multiple: int) -> None:
+        """A tile of an axis begins: C++ texts of its first and last position, and what divides the first."""
+        self.starts[a], self.start_multiples[a] = start, multiple
+        self.corners[f"%first:{self.axis_name(a)}"] = start
+        self.corners[f"%last:{self.axis_name(a)}"] = last
+
+    # ---- memory
+
+    def offset(self, name: str, indices: tuple[Index, ...]) -> Index:
+        """Distance in elements from the start of an array in C order."""
+        total = index(0)
+        for i, n in zip(indices, self.memory[name].shape, strict=True):
+            total = total * n + i
+        return self.fix(total)
+
+    def load_axes(self, load: Load) -> list[Axis]:
+        return self.tiled(free(load))
+
+    def symbol_multiple(self, s: Symbol) -> int:
+        return self.multiples.get(s.name, s.multiple)
+
+    # ---- synchronisation
+
+    def settle(self) -> None:
+        """Copies issued so far have landed and every thread may read them."""
+        if self.pending:
+            self.writer.line("copies_wait<0>();")
+            self.writer.line("block_barrier();")
+            self.pending.clear()
+
+    def need(self, name: str) -> None:
+        """A shared tile is about to be read."""
+        if name in self.pending:
+            self.settle()
+
+    # ---- refusals
+
+    @property
+    def location(self) -> str:
+        return f"kernel {self.program.name}"
+
+    def refuse(self, name: str, axes: Iterable[Axis], why: str = ALLOWED) -> NoReturn:
+        shown = ", ".join(a.name for a in sorted(axes, key=lambda a: a.name))
+        raise CodegenError(f"value {name}[{shown}] is not expressible: {why}", location=self.location)
+

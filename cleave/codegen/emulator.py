@@ -1,0 +1,224 @@
+"""Running emitted CUDA text on the CPU: g++ compiles the very text against another prelude (``prelude/emulator.h``).
+
+It stands in for the GPU in tests: it checks values, and refuses reads out of bounds, misaligned vector accesses, shared memory that
+is used without the barrier or wait it needs, and barriers that not every thread reaches. Times mean nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cleave.codegen.emission import C_TYPES
+from cleave.codegen.prelude import KERNEL_MARK, emulator_prelude
+from cleave.errors import CleaveError
+from cleave.ir.index import Index, evaluate, symbols_of
+from cleave.ir.op import round_to
+from cleave.kernel import Buffer, KernelSource, OperatorSource, Parameter, Pointer, Scalar, Value, Workspace
+
+Array = NDArray[Any]
+_OPTIONS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-w")
+_GUARD = 256
+_STORAGE: dict[str, Any] = {
+    "float16": np.float16,
+    "bfloat16": np.uint16,
+    "float32": np.float32,
+    "int32": np.int32,
+    "int64": np.int64,
+    "bool": np.uint8,
+}
+
+
+def emulate(
+    operator: OperatorSource, inputs: Mapping[str, Any], dims: Mapping[str, int] | None = None, seed: int = 0
+) -> dict[str, Array]:
+    """Outputs of an operator in float64, its kernels run in order on the CPU.
+
+    ``inputs`` are rounded to their storage types; outputs and workspaces start as NaN. ``dims`` binds symbols that no input shape
+    gives. ``seed`` decides the order of blocks and warps and when copies land. Errors (``CleaveError``): no g++, text that does not
+    compile, and everything that the emulator refuses.
+    """
+    rng = np.random.default_rng(seed)
+    values = _dims(operator, inputs, dims or {})
+    held = {b.name: _Held(b, values, inputs.get(b.name), rng) for b in (*operator.inputs, *operator.outputs)}
+    held |= {w.name: _Held(w, values, None, rng) for w in operator.workspaces}
+    outputs = {b.name for b in operator.outputs} | {w.name for w in operator.workspaces}
+    for kernel in operator.kernels:
+        _launch(kernel, held, outputs, inputs, values, int(rng.integers(2**63)))
+    for w in operator.workspaces:
+        if w.zeroed and held[w.name].array.any():
+            raise CleaveError("counters are not zero after the call", location=f"workspace {w.name}")
+    return {b.name: held[b.name].values() for b in operator.outputs}
+
+
+class _Held:
+    """An array at an address that is aligned as far as the operator requires and no further, between guards."""
+
+    def __init__(self, buffer: Buffer | Workspace, dims: Mapping[str, int], given: Any, rng: np.random.Generator) -> None:
+        self.dtype = buffer.dtype
+        shape = tuple(int(evaluate(n, dims)) for n in buffer.shape)
+        storage = np.dtype(_STORAGE[buffer.dtype])
+        size = math.prod(shape) * storage.itemsize
+        raw = np.full(size + 2 * _GUARD + 256, 0xFF, dtype=np.uint8)
+        alignment = max(buffer.alignment if isinstance(buffer, Buffer) else 256, storage.itemsize)
+        start = -raw.ctypes.data % 256 + _GUARD - _GUARD % 256
+        start += alignment if isinstance(buffer, Buffer) and alignment < 256 else 0
+        self.raw, self.array = raw, raw[start : start + size].view(storage).reshape(shape)
+        self.pointer, self.bytes = raw.ctypes.data + start, size
+        if given is not None:
+            self.array[...] = _stored(np.asarray(given), buffer.dtype)
+        elif isinstance(buffer, Workspace) and buffer.zeroed:
+            self.array[...] = 0
+
+    def values(self) -> Array:
+        if self.dtype == "bfloat16":
+            return (self.array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        return self.array.astype(np.float64)
+
+
+def _stored(values: Array, dtype: str) -> Array:
+    if dtype == "bfloat16":
+        rounded = np.ascontiguousarray(round_to(values.astype(np.float64), dtype), dtype=np.float32)
+        return (rounded.view(np.uint32) >> 16).astype(np.uint16).reshape(values.shape)
+    with np.errstate(over="ignore"):
+        return values.astype(_STORAGE[dtype])
+
+
+def _dims(operator: OperatorSource, inputs: Mapping[str, Any], given: Mapping[str, int]) -> dict[str, int]:
+    values = {**operator.fixed, **given}
+    learnt = True
+    while learnt:
+        learnt = False
+        for b in operator.inputs:
+            for extent, size in zip(b.shape, np.shape(inputs[b.name]), strict=True):
+                found = _solved(extent, int(size), values)
+                if found is not None:
+                    values[found[0]], learnt = found[1], True
+    for symbol, expression in operator.derived:
+        values[symbol.name] = int(evaluate(expression, values))
+    return values
+
+
+def _solved(extent: Index, size: int, values: Mapping[str, int]) -> tuple[str, int] | None:
+    unknown = [s for s in symbols_of(extent) if s.name not in values and s.value is None]
+    linear = extent.linear_in(unknown[0]) if len(unknown) == 1 else None
+    if linear is None:
+        return None
+    factor, rest = int(evaluate(linear[0], values)), size - int(evaluate(linear[1], values))
+    return (unknown[0].name, rest // factor) if factor and rest % factor == 0 else None
+
+
+def _launch(
+    kernel: KernelSource,
+    held: Mapping[str, _Held],
+    writable: set[str],
+    inputs: Mapping[str, Any],
+    dims: Mapping[str, int],
+    seed: int,
+) -> None:
+    blocks = math.prod(int(evaluate(n, dims)) for n in kernel.grid)
+    arguments = (ctypes.c_uint64 * max(len(kernel.parameters), 1))(
+        *(_argument(p, held, inputs, dims) for p in kernel.parameters)
+    )
+    ranges = [x for name, h in held.items() for x in (h.pointer, h.pointer + h.bytes, int(name in writable))]
+    message = ctypes.create_string_buffer(256)
+    failed = _library(kernel).launch(
+        arguments,
+        ctypes.c_int(blocks),
+        ctypes.c_int(kernel.threads),
+        ctypes.c_int(kernel.shared_bytes),
+        (ctypes.c_uint64 * len(ranges))(*ranges),
+        ctypes.c_int(len(held)),
+        ctypes.c_uint64(seed),
+        message,
+    )
+    if failed:
+        raise CleaveError(message.value.decode(errors="replace"), location=f"emulated {kernel.entry}")
+
+
+def _argument(p: Parameter, held: Mapping[str, _Held], inputs: Mapping[str, Any], dims: Mapping[str, int]) -> int:
+    match p.source:
+        case Pointer(buffer):
+            return held[buffer].pointer
+        case Value(expression):
+            return int(evaluate(expression, dims)) & 0xFFFFFFFFFFFFFFFF
+        case Scalar(name):
+            return int(np.float32(np.asarray(inputs[name])).view(np.uint32))
+        case _:
+            raise CleaveError(f"parameter {p.name}: strides are not emulated", location="emulator")
+
+
+# ---- compiling
+
+
+@cache
+def _compiler() -> str:
+    found = shutil.which(os.environ.get("CXX", "g++"))
+    if found is None:
+        raise CleaveError("g++ is not on the path: the emulator compiles emitted text with it", location="emulator")
+    return found
+
+
+@cache
+def _library(kernel: KernelSource) -> ctypes.CDLL:
+    compiler, text = _compiler(), _program(kernel)
+    digest = hashlib.sha256("\0".join((compiler, *_OPTIONS, text)).encode()).hexdigest()[:24]
+    folder = Path(tempfile.gettempdir()) / f"cleave-emulator-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{digest}.so"
+    if not path.exists():
+        _compile(compiler, text, path, kernel.entry)
+    return ctypes.CDLL(str(path))
+
+
+def _compile(compiler: str, text: str, path: Path, entry: str) -> None:
+    """Under another name first, so that a test running beside this one never loads half a library."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        source, made = Path(scratch) / "kernel.cpp", Path(scratch) / "kernel.so"
+        source.write_text(text, encoding="utf-8")
+        done = subprocess.run([compiler, *_OPTIONS, str(source), "-o", str(made)], capture_output=True, text=True)
+        if done.returncode:
+            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
+            raise CleaveError(f"g++ refuses the emitted text: {first}", location=f"emulated {entry}")
+        made.replace(path)
+
+
+def _program(kernel: KernelSource) -> str:
+    """The emulator's prelude, the kernel as emitted, and a function that runs its blocks."""
+    own = kernel.text.split(KERNEL_MARK, 1)[1]
+    values = ", ".join(f"*({_c_type(p)}*)&arguments[{n}]" for n, p in enumerate(kernel.parameters))
+    return f"""{emulator_prelude()}{own}
+static const u64* arguments;
+static void thread_entry(int) {{ {kernel.entry}({values}); self().done = true; yield(); }}
+extern "C" int launch(const u64* given, int blocks, int threads, int bytes, const u64* ranges, int count, u64 seed, char* message) {{
+  Machine& m = machine;
+  arguments = given; m.threads = threads; m.failed = false; m.progress = 0; m.random.seed(seed); m.ranges.clear();
+  m.fibers.resize(threads); m.warps.resize(threads / 32); m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
+  for (int i = 0; i < count; i++)
+    m.ranges.push_back({{(const unsigned char*)ranges[3 * i], (const unsigned char*)ranges[3 * i + 1], ranges[3 * i + 2] != 0}});
+  std::vector<int> order(blocks);
+  for (int i = 0; i < blocks; i++) order[i] = i;
+  std::shuffle(order.begin(), order.end(), m.random);
+  for (int i = 0; i < blocks && !m.failed; i++) {{ blockIdx.x = order[i]; run_block(thread_entry); }}
+  if (m.failed) memcpy(message, m.message, sizeof m.message);
+  return m.failed;
+}}
+"""
+
+
+def _c_type(p: Parameter) -> str:
+    if p.kind != "pointer":
+        return "float" if p.kind == "float32" else "int"
+    return f"{'' if p.writable else 'const '}{C_TYPES[p.dtype]}*"

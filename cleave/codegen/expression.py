@@ -1,0 +1,337 @@
+"""Index expressions, predicates and elements of values as C++ text, printed from their trees: every operation in parentheses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cleave.codegen.emission import C_TYPES, Emission
+from cleave.codegen.layout import Fragment, Inline, Rounded, RowVector, Scaled, SharedTile, SharedVector, Uniform
+from cleave.codegen.range import covered, nonnegative
+from cleave.errors import CodegenError
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Ref, Term, Where, children, free
+from cleave.ir.index import (
+    And,
+    Atom,
+    BoolRead,
+    Compare,
+    Floor,
+    Index,
+    Max,
+    Min,
+    Mod,
+    Monomial,
+    Not,
+    Or,
+    Position,
+    Pred,
+    Read,
+    Symbol,
+    axes_of,
+    inputs_of,
+    of,
+)
+from cleave.tile.program import Contract, TileTerm
+
+_MAPS = {
+    "add": "({} + {})",
+    "sub": "({} - {})",
+    "mul": "({} * {})",
+    "maximum": "maximum({}, {})",
+    "minimum": "minimum({}, {})",
+    "neg": "(-{})",
+    "abs": "fabsf({})",
+    "sq": "square({})",
+    "exp": "exp_of({})",
+    "exp_diff": "exp_diff({}, {})",
+    "log": "log_of({})",
+    "recip": "recip_of({})",
+    "recip0": "recip0({})",
+    "sqrt": "sqrt_of({})",
+    "rsqrt": "rsqrt_of({})",
+    "tanh": "tanh_of({})",
+    "sigmoid": "sigmoid({})",
+    "silu": "silu({})",
+}
+LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class At:
+    """Where an element is: positions of tiled axes, indices inside their tiles, the row of the block, and its registers.
+
+    ``half``: which of a thread's two rows; ``group``, ``entry``: which of a fragment's registers.
+    """
+
+    positions: Mapping[Axis, str] = field(default_factory=dict[Axis, str])
+    local: Mapping[Axis, str] = field(default_factory=dict[Axis, str])
+    row: str | None = None
+    half: str | None = None
+    group: str = "n"
+    entry: str = "e"
+
+
+def row_positions(em: Emission, row: str) -> dict[Axis, str]:
+    """Positions of the row axes at a row of the block."""
+    out: dict[Axis, str] = {}
+    inner = 1
+    for number, a in reversed(list(enumerate(em.rows))):
+        part = row if inner == 1 else f"({row} / {inner})"
+        out[a] = f"({em.starts[a]} + {part if number == 0 else f'({part} % {em.size(a)})'})"
+        inner *= em.size(a)
+    return out
+
+
+def fragment_at(em: Emission, column: Axis, group: str = "n", entry: str = "e", half: str = "e >> 1") -> At:
+    """The place of register ``[group][entry]`` of a fragment."""
+    local = f"({group} * 8 + pair + ({entry} & 1))"
+    positions = {a: f"{em.axis_name(a)}_row[{half}]" for a in em.rows}
+    positions[column] = f"({em.starts[column]} + {local})"
+    return At(positions, {column: local}, f"(row + 8 * ({half}))", half, group, entry)
+
+
+def row_at(em: Emission, half: str = "h") -> At:
+    return At({a: f"{em.axis_name(a)}_row[{half}]" for a in em.rows}, {}, f"(row + 8 * ({half}))", half)
+
+
+# ---- indices
+
+
+def index_text(em: Emission, expression: Index, at: At) -> str:
+    """A 32-bit value."""
+    return _sum(em, em.fix(expression), at, "")
+
+
+def offset_text(em: Emission, expression: Index, at: At) -> str:
+    """A 64-bit value: each product is widened before it is multiplied out."""
+    return _sum(em, em.fix(expression), at, "(i64)")
+
+
+def _sum(em: Emission, expression: Index, at: At, widen: str) -> str:
+    terms = [_product(em, monomial, c, at, widen) for monomial, c in expression.terms]
+    if not terms:
+        return "0"
+    return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+
+
+def _product(em: Emission, monomial: Monomial, factor: int, at: At, widen: str) -> str:
+    factors = [_atom(em, atom, at) for atom, power in monomial for _ in range(power)]
+    if factor != 1 or not factors:
+        factors.append(str(factor) if abs(factor) < 2**31 else f"{factor}LL")
+    if len(factors) == 1:
+        return factors[0]
+    return f"({widen}{' * '.join(factors)})"
+
+
+def _atom(em: Emission, atom: Atom, at: At) -> str:
+    match atom:
+        case Symbol(name):
+            return em.corners[name] if name.startswith("%") else em.parameters.value(of(atom), f"dim_{name}")
+        case Position(axis):
+            return _position(em, axis, at)
+        case Read(name, indices):
+            return _table_read(em, name, indices, at)
+        case Floor(a, b) | Mod(a, b):
+            return _division(em, atom, a, b, at)
+        case Min(a, b):
+            return f"least({index_text(em, a, at)}, {index_text(em, b, at)})"
+        case Max(a, b):
+            return f"greatest({index_text(em, a, at)}, {index_text(em, b, at)})"
+
+
+def _position(em: Emission, a: Axis, at: At) -> str:
+    if a in at.positions:
+        return at.positions[a]
+    if a in em.units:
+        return em.units[a]
+    raise CodegenError(f"axis {a} has no position here", location=em.location)
+
+
+def _division(em: Emission, atom: Floor | Mod, a: Index, b: Index, at: At) -> str:
+    left, right = index_text(em, a, at), index_text(em, b, at)
+    if nonnegative(em.fix(a)) and nonnegative(em.fix(b)):
+        return f"({left} {'/' if isinstance(atom, Floor) else '%'} {right})"
+    return f"{'floor_divide' if isinstance(atom, Floor) else 'floor_modulo'}({left}, {right})"
+
+
+def _table_read(em: Emission, name: str, indices: tuple[Index, ...], at: At) -> str:
+    """An element of an integer or boolean input; outside it the read gives 0, and whoever uses that is masked."""
+    memory = em.memory[name]
+    pointer = em.parameters.pointer(memory)
+    inside = [
+        f"{text} >= 0 && {text} < {index_text(em, n, at)}"
+        for text, n, i in ((index_text(em, i, at), n, i) for i, n in zip(indices, memory.shape, strict=True))
+        if not axes_of(i) <= em.program.unit or inputs_of(i)
+    ]
+    return f"read_index({pointer} + {offset_text(em, em.offset(name, indices), at)}, {' && '.join(inside) or 'true'})"
+
+
+def pred_text(em: Emission, pred: Pred, at: At) -> str:
+    match pred:
+        case Compare(op, a, b):
+            return f"({index_text(em, a, at)} {op} {index_text(em, b, at)})"
+        case BoolRead(name, indices):
+            return f"({_table_read(em, name, indices, at)} != 0)"
+        case And(p, q):
+            return f"({pred_text(em, p, at)} && {pred_text(em, q, at)})"
+        case Or(p, q):
+            return f"({pred_text(em, p, at)} || {pred_text(em, q, at)})"
+        case Not(p):
+            return f"(!{pred_text(em, p, at)})"
+
+
+def exists(em: Emission, axes: list[Axis], at: At) -> str:
+    """Whether the positions of some axes exist at a place: below the extent, and a row that is used."""
+    tests = [
+        f"{_position(em, a, at)} < {index_text(em, em.extent(a), at)}"
+        for a in axes
+        if not covered(em, a) and (a not in em.program.unit or not axes_of(em.extent(a)) <= em.program.unit)
+    ]
+    if em.used_rows < em.block_rows and at.row is not None and em.has_rows(axes):
+        tests.append(f"{at.row} < {em.used_rows}")
+    return " && ".join(tests) or "true"
+
+
+def number(value: float) -> str:
+    """A float literal."""
+    if math.isnan(value):
+        return "NOT_A_NUMBER"
+    if math.isinf(value):
+        return "POS_INF" if value > 0 else "NEG_INF"
+    text = f"{value:.9g}"
+    text = f"{text}f" if "." in text or "e" in text else f"{text}.f"
+    return f"({text})" if value < 0 else text
+
+
+# ---- elements
+
+
+@dataclass
+class Printer:
+    """Prints elements of terms at one place.
+
+    What depends on rows alone is computed once a row and written at once: print first, then open the loop over elements.
+    """
+
+    em: Emission
+    at: At
+    hoisted: dict[Term, str] = field(default_factory=dict[Term, str])
+    bases: dict[Term, str] = field(default_factory=dict[Term, str])
+
+    def element(self, term: TileTerm) -> str:
+        match term:
+            case Ref(name, axes):
+                return self.reference(name, axes)
+            case Const(value):
+                return number(value)
+            case IndexValue(i):
+                return f"((float){index_text(self.em, i, self.at)})"
+            case Load():
+                return self.load(term)
+            case Cast(dtype, operand):
+                inner = self.element(operand)
+                return inner if dtype in ("float32", "float64") else f"round_to<{C_TYPES[dtype]}>({inner})"
+            case Where() | Map():
+                return self.composed(term)
+            case _:
+                raise CodegenError(f"{term!r} is no element of a tile", location=self.em.location)
+
+    def composed(self, term: Where | Map) -> str:
+        if self.is_per_row(term):
+            return self.per_row(term)
+        match term:
+            case Where(pred, a, b):
+                return f"({pred_text(self.em, pred, self.at)} ? {self.element(a)} : {self.element(b)})"
+            case Map("exp_diff", (a, b)) if self.is_per_row(b):
+                return self.exponential(a, b)
+            case Map(op, args):
+                return _MAPS[op].format(*(self.element(a) for a in args))
+
+    def exponential(self, a: Term, b: Term) -> str:
+        """exp2(a * c - base): one multiply-add and one special function; a constant scale of a is part of c."""
+        em, factor = self.em, LOG2_E
+        layout = em.layouts.get(a.name) if isinstance(a, Ref) else None
+        if isinstance(layout, Scaled):
+            text, factor = self.fragment(layout.base.name), layout.factor * LOG2_E
+        else:
+            text = self.element(a)
+        if b not in self.bases:
+            self.bases[b] = self.row_values("base", b, "exp_base({})")
+        return f"exp2_of(fmaf({text}, {number(factor)}, -{self.bases[b]}[{self.at.half}]))"
+
+    def is_per_row(self, term: Term) -> bool:
+        """At an element of a fragment, a term that all columns share."""
+        return self.at.half is not None and bool(self.at.local) and not self.em.columns(free(term))
+
+    def per_row(self, term: Term) -> str:
+        if term not in self.hoisted:
+            self.hoisted[term] = self.row_values("factor", term, "{}")
+        return f"{self.hoisted[term]}[{self.at.half}]"
+
+    def row_values(self, wish: str, term: Term, form: str) -> str:
+        """Compute a term for both rows of the thread, in a variable of its own."""
+        em = self.em
+        text = Printer(em, row_at(em)).element(term)
+        name = em.names.fresh(wish)
+        em.writer.line(f"float {name}[2];")
+        with em.writer.unrolled("h", 2):
+            em.writer.line(f"{name}[h] = {form.format(text)};")
+        return name
+
+    def fragment(self, name: str) -> str:
+        return f"{name}[{self.at.group}][{self.at.entry}]"
+
+    def reference(self, name: str, axes: tuple[Axis, ...]) -> str:
+        em, at = self.em, self.at
+        match em.layouts.get(name):
+            case Fragment(text, column):
+                if column not in at.local:
+                    em.refuse(name, axes, f"it lies along {column} in registers, and is read along another axis")
+                return self.fragment(text)
+            case Scaled(base, factor):
+                return f"({self.fragment(base.name)} * {number(factor)})"
+            case Rounded(operand, dtype, _):
+                return f"round_to<{C_TYPES[dtype]}>({self.element(operand)})"
+            case RowVector(text):
+                return f"{text}[{at.half}]"
+            case Uniform(text):
+                return text
+            case SharedVector(address, axis):
+                return f"shared_read_float({address} + 4 * {at.local[axis]})"
+            case SharedTile() as tile:
+                return self.shared_element(name, tile)
+            case Inline(term):
+                return self.element(term)
+            case None:
+                return em.refuse(name, axes)
+
+    def shared_element(self, name: str, tile: SharedTile) -> str:
+        self.em.need(name)
+        row = self.at.row if tile.row is None else self.at.local.get(tile.row)
+        column = self.at.row if tile.column is None else self.at.local.get(tile.column)
+        if row is None or column is None:
+            self.em.refuse(name, [a for a in (tile.row, tile.column) if a], "the tile is read along an axis it lacks")
+        return f"tile_read<{C_TYPES[tile.dtype]}, {tile.chunks}>({tile.address}, {row}, {column})"
+
+    def load(self, load: Load) -> str:
+        em = self.em
+        memory = em.memory[load.input]
+        if not memory.shape and not memory.fresh:
+            return em.parameters.scalar(memory)
+        pointer = em.parameters.pointer(memory)
+        if memory.dtype not in C_TYPES:
+            raise CodegenError(f"dtype {memory.dtype} of {load.input}: cta-ring reads {', '.join(C_TYPES)}", location=em.location)
+        function = "read_fresh" if memory.fresh else "read"
+        where = offset_text(em, em.offset(load.input, load.indices), self.at)
+        return f"{function}({pointer} + {where}, {exists(em, em.load_axes(load), self.at)})"
+
+
+def refs(term: TileTerm) -> list[str]:
+    """Names that a tile term reads."""
+    if isinstance(term, Contract):
+        return [term.left.name, term.right.name]
+    if isinstance(term, Ref):
+        return [term.name]
+    return [name for c in children(term) for name in refs(c)]

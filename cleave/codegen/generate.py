@@ -1,0 +1,192 @@
+"""Schedule -> CUDA text: each kernel plan through its skeleton, with launch, parameters and workspaces as data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from cleave.codegen import cta_ring, merge
+from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
+from cleave.codegen.prelude import device_prelude
+from cleave.codegen.writer import Names, Writer
+from cleave.errors import CodegenError
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Input, Output
+from cleave.ir.index import Index, Max, Min, Monomial, Position, Symbol, ceildiv, index, maximum, minimum, show
+from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, Workspace
+from cleave.tile.plan import KernelPlan, Schedule
+
+
+def generate(schedule: Schedule) -> OperatorSource:
+    """CUDA for every kernel of a schedule.
+
+    Kernels of a last-arriving merge come in pairs and become one launch. Errors (``CodegenError``): a skeleton that is unknown, a
+    value that the skeleton can't hold (named, with its axes and what is allowed), more shared memory than a block may have.
+    """
+    memory = _memory(schedule)
+    kernels: list[KernelSource] = []
+    counters: list[Workspace] = []
+    alignments: dict[str, int] = {}
+    plans = list(schedule.kernels)
+    while plans:
+        group = [plans.pop(0)]
+        if schedule.merge == "last-arriving" and plans and merge.outer_axes(group[0].program):
+            group.append(plans.pop(0))
+        source, counter, needs = _kernel(schedule, group, memory)
+        kernels.append(source)
+        counters += counter
+        for name, bytes_ in needs.items():
+            alignments[name] = max(alignments.get(name, 1), bytes_)
+    graph = schedule.graph
+    return OperatorSource(
+        name=graph.name,
+        inputs=tuple(_buffer(b, alignments) for b in graph.inputs),
+        outputs=tuple(_buffer(b, alignments) for b in graph.outputs),
+        workspaces=(*(Workspace(t.name, t.dtype, t.shape) for t in schedule.temporaries), *counters),
+        kernels=tuple(kernels),
+        fixed=dict(schedule.bind),
+        derived=tuple((c.symbol, c.length) for c in schedule.chunks),
+        constraints=(*graph.constraints, *schedule.constraints),
+    )
+
+
+def _memory(schedule: Schedule) -> dict[str, Memory]:
+    graph = schedule.graph
+    out = {b.name: Memory(b.name, b.dtype, b.shape) for b in (*graph.inputs, *graph.outputs)}
+    # 16-bit temporaries go through copies that bypass the first-level cache anyway
+    out.update((t.name, Memory(t.name, t.dtype, t.shape, fresh=t.dtype == "float32")) for t in schedule.temporaries)
+    return out
+
+
+def _buffer(b: Input | Output, alignments: Mapping[str, int]) -> Buffer:
+    return Buffer(b.name, b.dtype, b.shape, tuple(show(n) for n in b.shape), "contiguous", alignments.get(b.name, 1))
+
+
+def _kernel(
+    schedule: Schedule, group: Sequence[KernelPlan], memory: Mapping[str, Memory]
+) -> tuple[KernelSource, list[Workspace], dict[str, int]]:
+    first = group[0]
+    names, writer, shared = Names(), Writer(), SharedMemory()
+    parameters = Parameters(names)
+    emissions = [_emission(schedule, p, memory, writer, names, parameters, shared) for p in group]
+    em = emissions[0]
+    entry = _identifier(names, first.program.name)
+    counts = [ceildiv(_longest(em, a, em.extent(a)), em.size(a)) for a in first.program.grid]
+    texts = [_count(em, a, n) for a, n in zip(first.program.grid, counts, strict=True)]
+    cta_ring.prologue(em)
+    tiles = cta_ring.decode(em, texts)
+    counters: list[Workspace] = []
+    for number, current in enumerate(emissions):
+        here = tiles if number == 0 else merge.shared_tiles(first.program, current.program, tiles)
+        with writer.block(""):
+            shared.top = 0
+            cta_ring.open_grid(current, here)
+            cta_ring.body(current)
+        if number + 1 < len(emissions):
+            merge.arrive(em, tiles, texts)
+            counters.append(merge.counter(first.program, counts))
+    _check_shared(schedule, em, shared)
+    threads = em.threads
+    text = (
+        device_prelude()
+        + f'extern "C" __global__ void __launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
+        + writer.text()
+        + "}\n"
+    )
+    blocks = index(1)
+    for n in counts:
+        blocks = blocks * n
+    source = KernelSource(
+        text, entry, parameters.ordered, threads, shared.most, (blocks,), cta_ring.ARCHITECTURES, first.skeleton
+    )
+    return source, counters, _alignments(parameters)
+
+
+def _emission(
+    schedule: Schedule,
+    plan: KernelPlan,
+    memory: Mapping[str, Memory],
+    writer: Writer,
+    names: Names,
+    parameters: Parameters,
+    shared: SharedMemory,
+) -> Emission:
+    if plan.skeleton != cta_ring.NAME:
+        raise CodegenError(f"skeleton {plan.skeleton!r}: emitted are {cta_ring.NAME}", location=f"kernel {plan.program.name}")
+    multiples = {c.symbol.name: c.multiple for c in schedule.chunks}
+    em = Emission(
+        plan.program, plan.binding, plan.chain, schedule.bind, memory, multiples, writer, names, parameters, shared
+    )
+    if em.used_rows > em.block_rows:
+        raise CodegenError(
+            f"{em.used_rows} rows ({', '.join(a.name for a in em.rows)}) in a block of {plan.binding.warps} warps: "
+            f"at most {em.block_rows}, sixteen a warp",
+            location=em.location,
+        )
+    return em
+
+
+def _identifier(names: Names, wish: str) -> str:
+    return names.fresh(re.sub(r"\W+", "_", wish))
+
+
+def _count(em: Emission, a: Axis, count: Index) -> str:
+    known = count.constant
+    return str(known) if known is not None else em.parameters.value(count, f"{a.name}_tiles")
+
+
+def _longest(em: Emission, a: Axis, extent: Index) -> Index:
+    """What the host knows of the extent of a grid axis: a dim that no row of it exceeds."""
+    total = index(0)
+    for monomial, factor in extent.terms:
+        part = _longest_part(em, a, monomial, factor)
+        if part is None:
+            raise CodegenError(
+                f"grid axis {a} of extent {show(extent)}: the host can't bound it; the minimum with a dim would",
+                location=em.location,
+            )
+        total = total + part
+    return total
+
+
+def _longest_part(em: Emission, a: Axis, monomial: Monomial, factor: int) -> Index | None:
+    whole = Index(((monomial, factor),))
+    atom = whole.atom if factor == 1 else None
+    match atom:
+        case Min(left, right):
+            known = [x for x in (_attempt(em, a, left), _attempt(em, a, right)) if x is not None]
+            return minimum(known[0], known[-1]) if known else None
+        case Max(left, right):
+            known = [x for x in (_attempt(em, a, left), _attempt(em, a, right)) if x is not None]
+            return maximum(known[0], known[1]) if len(known) == 2 else None
+        case _:
+            pass
+    if all(isinstance(x, Symbol) for x, _ in monomial):
+        return whole
+    # a falling term is greatest at position 0; everything else is unknown to the host
+    return index(0) if factor < 0 and all(isinstance(x, (Symbol, Position)) for x, _ in monomial) else None
+
+
+def _attempt(em: Emission, a: Axis, extent: Index) -> Index | None:
+    try:
+        return _longest(em, a, extent)
+    except CodegenError:
+        return None
+
+
+def _check_shared(schedule: Schedule, em: Emission, shared: SharedMemory) -> None:
+    allowed = schedule.target.facts.shared_per_block
+    if shared.most > allowed:
+        raise CodegenError(
+            f"{shared.most} bytes of shared memory, {schedule.target.arch} allows {allowed}: smaller tiles or fewer stages",
+            location=em.location,
+        )
+
+
+def _alignments(parameters: Parameters) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for name, needed in parameters.alignments.items():
+        source = parameters.pointers[name].source
+        if isinstance(source, Pointer):
+            out[source.buffer] = max(out.get(source.buffer, 1), needed)
+    return out

@@ -1,0 +1,81 @@
+"""Layouts: where a value of a tile program lives while a kernel of the skeleton ``cta-ring`` runs.
+
+A block has 16 rows a warp. *Rows* are the tiled grid axes of ``Binding.rows`` (a product is flattened, slowest first); lane l of a
+warp owns rows l/4 and l/4 + 8 and, of every eight columns, 2(l%4) and the next: the C fragment of mma.m16n8k16.
+
+    Fragment      rows x one axis, float name[columns / 8][4]
+    RowVector     rows, float name[2], equal in the four lanes of a quad
+    Scaled        c * a fragment with a constant c > 0: the product is left to whoever reads it
+    Rounded       a value that is rounded to a storage type where it is read
+    SharedTile    loaded or stored tile of 16-bit elements, swizzled 16-byte chunks
+    SharedVector  one axis without rows, FP32 in shared memory
+    Uniform       no axis: one register, equal in all threads
+    Inline        evaluated where it is used
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Term
+
+
+@dataclass(frozen=True)
+class Fragment:
+    name: str
+    column: Axis
+
+
+@dataclass(frozen=True)
+class RowVector:
+    name: str
+
+
+@dataclass(frozen=True)
+class Scaled:
+    base: Fragment
+    factor: float
+
+
+@dataclass(frozen=True)
+class Rounded:
+    operand: Term
+    dtype: str
+    column: Axis | None
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """``row``: the axis along rows of the tile, None for the rows of the block; ``column`` is contiguous, None if it is the rows."""
+
+    address: str
+    row: Axis | None
+    column: Axis | None
+    chunks: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class SharedVector:
+    address: str
+    axis: Axis
+
+
+@dataclass(frozen=True)
+class Uniform:
+    name: str
+
+
+@dataclass(frozen=True)
+class Inline:
+    term: Term
+
+
+Layout = Union[Fragment, RowVector, Scaled, Rounded, SharedTile, SharedVector, Uniform, Inline]
+
+ALLOWED = (
+    "cta-ring holds rows x one axis or rows alone in registers, one axis without rows as a vector, "
+    "and loaded 16-bit tiles (rows or an axis x a contiguous axis) in shared memory"
+)

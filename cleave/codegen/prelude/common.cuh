@@ -1,0 +1,53 @@
+// Shared by the GPU and the emulator: plain C++.
+DEV int least(int a, int b) { return a < b ? a : b; }
+DEV int greatest(int a, int b) { return a > b ? a : b; }
+DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
+DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
+template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
+template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
+
+// A shared tile is rows of 16-byte chunks. Chunks are permuted so that eight rows of one chunk column meet all banks.
+template <int CHUNKS> DEV u32 swizzle(int row, int chunk) {
+  const int group = CHUNKS & -CHUNKS, mask = (group < 8 ? group : 8) - 1, step = CHUNKS < 8 && group == CHUNKS ? 8 / CHUNKS : 1;
+  return (u32)((row * CHUNKS + (chunk ^ ((row / step) & mask))) * 16);
+}
+template <class T, int CHUNKS> DEV float tile_read(u32 tile, int row, int column) {
+  return shared_read<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2);
+}
+template <class T, int CHUNKS> DEV void tile_write(u32 tile, int row, int column, float x) {
+  shared_write<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2, x);
+}
+// Up to eight elements at any alignment, the rest zero.
+template <class T> DEV void copy_elements(u32 to, const T* from, int count) {
+  if (count >= 8 && ((u64)from & 15) == 0) { copy_chunk(to, from, 16); return; }
+  u32 words[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++)
+    words[j] = (2 * j < count ? bits_at(from + 2 * j) : 0u) | ((2 * j + 1 < count ? (u32)bits_at(from + 2 * j + 1) : 0u) << 16);
+  shared_write_chunk(to, words);
+}
+template <class T> DEV void write_pair(T* p, float x, float y, bool second) {
+  if (second && ((u64)p & (2 * sizeof(T) - 1)) == 0) { write_two(p, x, y); return; }
+  write(p, x);
+  if (second) write(p + 1, y);
+}
+DEV void read_fresh_pair(float& x, float& y, const float* p, bool first, bool second) {
+  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p); return; }
+  x = read_fresh(p, first);
+  y = read_fresh(p + 1, second);
+}
+
+// exp_diff(a, b) = exp(a - b), and 0 where a = -inf whatever b. The base of b is finite, so that -inf minus it stays -inf.
+#define LOG2_E 1.44269504f
+DEV float exp_base(float b) { return maximum(b * LOG2_E, -3.402823466e+38f); }
+DEV float exp_diff(float a, float b) { return exp2_of(fmaf(a, LOG2_E, -exp_base(b))); }
+DEV float square(float a) { return a * a; }
+DEV float exp_of(float a) { return exp2_of(a * LOG2_E); }
+DEV float log_of(float a) { return log2_of(a) * 0.693147181f; }
+DEV float recip0(float a) { return a == 0.f ? 0.f : recip_of(a); }
+DEV float sigmoid(float a) { return recip_of(1.f + exp_of(-a)); }
+DEV float silu(float a) { return a * sigmoid(a); }
+DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
+DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
+DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
+// ---- kernel

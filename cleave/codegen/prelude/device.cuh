@@ -1,0 +1,95 @@
+// What the emitted text needs of the GPU: movement, matmul of fragments, conversions. No include, so NVRTC parses little.
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned long long u64;
+typedef long long i64;
+#define DEV static __device__ __forceinline__
+#define SHARED_MEMORY(name) extern __shared__ __align__(128) unsigned char name[]
+#define NEG_INF __int_as_float(0xff800000)
+#define POS_INF __int_as_float(0x7f800000)
+#define NOT_A_NUMBER __int_as_float(0x7fffffff)
+struct f16 { u16 bits; };
+struct bf16 { u16 bits; };
+
+DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// ---- conversions
+DEV float to_float(float x) { return x; }
+DEV float to_float(f16 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits)); return r; }
+DEV float to_float(bf16 x) { return __int_as_float((int)((u32)x.bits << 16)); }
+template <class T> struct Convert;
+template <> struct Convert<float> { static __device__ __forceinline__ float of(float x) { return x; } };
+template <> struct Convert<f16> {
+  static __device__ __forceinline__ f16 of(float x) { f16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x)); return r; }
+  static __device__ __forceinline__ u32 two(float low, float high) {
+    u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+};
+template <> struct Convert<bf16> {
+  static __device__ __forceinline__ bf16 of(float x) { bf16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x)); return r; }
+  static __device__ __forceinline__ u32 two(float low, float high) {
+    u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+};
+
+// ---- arithmetic. Maximum and minimum propagate NaN, as the meaning of graphs does.
+DEV float exp2_of(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float log2_of(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float recip_of(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float sqrt_of(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float rsqrt_of(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float tanh_of(float x) { return tanhf(x); }
+DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+DEV void warp_barrier() { __syncwarp(); }
+DEV void block_barrier() { __syncthreads(); }
+
+// ---- global memory. Temporaries that another block wrote are read past the first-level cache.
+template <class T> DEV float read(const T* p, bool ok) { return ok ? to_float(*p) : 0.f; }
+DEV int read_index(const int* p, bool ok) { return ok ? __ldg(p) : 0; }
+DEV int read_index(const i64* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
+DEV int read_index(const unsigned char* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
+DEV float read_fresh(const float* p, bool ok) { return ok ? __ldcg(p) : 0.f; }
+DEV void read_fresh_two(float& x, float& y, const float* p) { float2 v = __ldcg((const float2*)p); x = v.x; y = v.y; }
+template <class T> DEV void write(T* p, float x) { *p = Convert<T>::of(x); }
+template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Convert<T>::two(x, y); }
+DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
+template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
+
+// ---- shared memory, addresses in bytes
+template <class T> DEV float shared_read(u32 address) {
+  T x; asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x.bits) : "r"(address) : "memory"); return to_float(x); }
+template <class T> DEV void shared_write(u32 address, float x) {
+  asm volatile("st.shared.u16 [%0], %1;" :: "r"(address), "h"(Convert<T>::of(x).bits) : "memory"); }
+DEV float shared_read_float(u32 address) {
+  float x; asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
+DEV void shared_write_float(u32 address, float x) { asm volatile("st.shared.f32 [%0], %1;" :: "r"(address), "f"(x) : "memory"); }
+DEV void shared_write_word(u32 address, u32 x) { asm volatile("st.shared.u32 [%0], %1;" :: "r"(address), "r"(x) : "memory"); }
+DEV void shared_write_chunk(u32 address, const u32 (&x)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory"); }
+
+// ---- asynchronous copies: 16 bytes, of which the first `bytes` come from global memory and the rest are zero
+DEV void copy_chunk(u32 to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory"); }
+DEV void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+
+// ---- fragments
+DEV void load_matrices(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory"); }
+DEV void load_matrices_transposed(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory"); }
+template <class T> struct Multiply;
+#define CLEAVE_MULTIPLY(T, NAME) \
+  template <> struct Multiply<T> { static __device__ __forceinline__ void add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); } };
+CLEAVE_MULTIPLY(f16, "f16")
+CLEAVE_MULTIPLY(bf16, "bf16")
+template <class T> DEV void multiply_add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { Multiply<T>::add(d, a, b0, b1); }
+
+// ---- blocks that wait for each other
+DEV void publish() { __threadfence(); }
+DEV int arrive(int* counter) { return atomicAdd(counter, 1); }
+DEV void reset(int* counter) { *counter = 0; }

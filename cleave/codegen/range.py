@@ -1,0 +1,159 @@
+"""What is known about an index over the tile at hand: its greatest and least value, what divides it, if a predicate always holds.
+
+Values are Index expressions over dims and corners (first and last positions of tiles), so they print like any other.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Literal
+
+from cleave.codegen.emission import Emission
+from cleave.ir.axis import Axis
+from cleave.ir.index import (
+    And,
+    Atom,
+    BoolRead,
+    Compare,
+    Floor,
+    Index,
+    Max,
+    Min,
+    Mod,
+    Monomial,
+    Not,
+    Or,
+    Position,
+    Pred,
+    Read,
+    Symbol,
+    axes_of,
+    index,
+    maximum,
+    minimum,
+    of,
+)
+
+Way = Literal["greatest", "least"]
+_OTHER: dict[Way, Way] = {"greatest": "least", "least": "greatest"}
+
+
+def extreme(em: Emission, expression: Index, way: Way) -> Index | None:
+    """The greatest or least value over the positions of the tile, or a bound beyond it; None if nothing is known."""
+    total = index(0)
+    for monomial, factor in expression.terms:
+        part = _monomial(em, monomial, way if factor > 0 else _OTHER[way])
+        if part is None:
+            return None
+        total = total + part * factor
+    return total
+
+
+def _monomial(em: Emission, monomial: Monomial, way: Way) -> Index | None:
+    product, moving = index(1), [atom for atom, _ in monomial if varies(em, of(atom))]
+    for atom, power in monomial:
+        factor: Index | None = of(atom)
+        if atom in moving:
+            # a product of two moving factors, or one with a factor of unknown sign, is bounded by no corner
+            others = [a for a, _ in monomial if a is not atom]
+            if len(moving) > 1 or power > 1 or not all(nonnegative(of(a)) for a in others):
+                return None
+            factor = _atom(em, atom, way)
+        if factor is None:
+            return None
+        for _ in range(power):
+            product = product * factor
+    return product
+
+
+def _atom(em: Emission, atom: Atom, way: Way) -> Index | None:
+    match atom:
+        case Position(axis):
+            return em.corner(axis, "last" if way == "greatest" else "first")
+        case Min(a, b):
+            return _joined(em, a, b, way, "least")
+        case Max(a, b):
+            return _joined(em, a, b, way, "greatest")
+        case Floor(a, b) if not varies(em, b) and nonnegative(b):
+            found = extreme(em, a, way)
+            return None if found is None else found // b
+        case _:
+            return None
+
+
+def _joined(em: Emission, a: Index, b: Index, way: Way, kind: Way) -> Index | None:
+    """min(a, b) is at most either, so one known side bounds its greatest value; likewise max from below."""
+    first, second = extreme(em, a, way), extreme(em, b, way)
+    if first is None or second is None:
+        return (second if first is None else first) if way == _OTHER[kind] else None
+    return minimum(first, second) if kind == "least" else maximum(first, second)
+
+
+
+def varies(em: Emission, expression: Index) -> bool:
+    """Whether the value differs between positions of the tile."""
+    return any(a not in em.program.unit for a in axes_of(expression))
+
+
+def always(em: Emission, pred: Pred) -> Pred | None:
+    """A predicate without positions that, if true, makes ``pred`` true over the whole tile; None if none is known."""
+    match pred:
+        case Compare(("<" | "<=") as op, a, b):
+            most = extreme(em, em.fix(a - b), "greatest")
+            return None if most is None else Compare(op, most, index(0))
+        case And(p, q):
+            first, second = always(em, p), always(em, q)
+            return None if first is None or second is None else And(first, second)
+        case Or(p, q):
+            first, second = always(em, p), always(em, q)
+            return Or(first, second) if first is not None and second is not None else first or second
+        case Not(Compare("<", a, b)):
+            return always(em, Compare("<=", b, a))
+        case Not(Compare("<=", a, b)):
+            return always(em, Compare("<", b, a))
+        case Compare() | Not() | BoolRead():
+            return None
+
+
+def nonnegative(expression: Index) -> bool:
+    """Surely not negative: plain division is floor division then."""
+    return all(c > 0 and all(_nonnegative_atom(a) for a, _ in monomial) for monomial, c in expression.terms)
+
+
+def _nonnegative_atom(atom: Atom) -> bool:
+    match atom:
+        case Symbol() | Position():
+            return True
+        case Max(a, b):
+            return nonnegative(a) or nonnegative(b)
+        case Min(a, b) | Floor(a, b) | Mod(a, b):
+            return nonnegative(a) and nonnegative(b)
+        case Read():
+            return False
+
+
+def multiple_of(em: Emission, expression: Index) -> int:
+    """A number that divides the value at all positions; 0 for the value 0."""
+    total = 0
+    for monomial, factor in expression.terms:
+        known = abs(factor)
+        for atom, power in monomial:
+            known *= _atom_multiple(em, atom) ** power
+        total = gcd(total, known)
+    return total
+
+
+def _atom_multiple(em: Emission, atom: Atom) -> int:
+    match atom:
+        case Symbol():
+            return max(em.symbol_multiple(atom), 1)
+        case Min(a, b) | Max(a, b):
+            return gcd(multiple_of(em, a), multiple_of(em, b)) or 1
+        case _:
+            return 1
+
+
+def covered(em: Emission, a: Axis) -> bool:
+    """Whether every position of the tile exists, known when compiling."""
+    extent = em.extent(a).constant
+    return extent is not None and a in em.program.whole and extent >= em.size(a)

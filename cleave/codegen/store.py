@@ -1,0 +1,94 @@
+"""Stores: two neighbouring columns at a time from a pointer for each row, or element by element where memory does not allow it."""
+
+from __future__ import annotations
+
+from cleave.codegen.emission import C_TYPES, Emission
+from cleave.codegen.expression import At, Printer, exists, fragment_at, offset_text, row_at
+from cleave.codegen.elementwise import blocks_of
+from cleave.codegen.range import multiple_of
+from cleave.ir.axis import Axis
+from cleave.ir.index import Position
+from cleave.ir.op import DTYPES
+from cleave.tile.program import Store
+
+
+def store(em: Emission, s: Store) -> None:
+    """Write a value where every one of its positions exists, from the first tile of the axes in ``once`` only."""
+    columns = em.columns(s.axes)
+    pointer = em.parameters.output(em.memory[s.output])
+    if len(columns) > 1:
+        em.refuse(s.value.name, s.axes)
+    first = [f"{em.starts[a] if a not in em.program.unit else em.units[a]} == 0" for a in s.once]
+    if first:
+        em.writer.line(f"if ({' && '.join(first)})")
+    with em.writer.block(""):
+        if not em.has_rows(s.axes):
+            _without_rows(em, s, columns, pointer)
+        elif not columns:
+            _row(em, s, pointer)
+        else:
+            _fragment(em, s, columns[0], pointer)
+
+
+def _without_rows(em: Emission, s: Store, columns: list[Axis], pointer: str) -> None:
+    if not columns:
+        text = Printer(em, At()).element(s.value)
+        em.writer.line(f"if (thread == 0) write({pointer} + {offset_text(em, em.offset(s.output, s.indices), At())}, {text});")
+        return
+    axis = columns[0]
+    at = At({axis: f"({em.starts[axis]} + r)"}, {axis: "r"})
+    text = Printer(em, at).element(s.value)
+    with em.writer.block(f"for (int r = thread; r < {em.size(axis)}; r += {em.threads})"):
+        where = offset_text(em, em.offset(s.output, s.indices), at)
+        em.writer.line(f"if ({exists(em, [axis], at)}) write({pointer} + {where}, {text});")
+
+
+def _row(em: Emission, s: Store, pointer: str) -> None:
+    at = row_at(em)
+    text = Printer(em, at).element(s.value)
+    with em.writer.unrolled("h", 2):
+        where = offset_text(em, em.offset(s.output, s.indices), at)
+        em.writer.line(f"if (pair == 0 && {exists(em, list(s.axes), at)}) write({pointer} + {where}, {text});")
+
+
+def _fragment(em: Emission, s: Store, column: Axis, pointer: str) -> None:
+    offset = em.offset(s.output, s.indices)
+    linear = offset.linear_in(Position(column))
+    if linear is None or linear[0].constant != 1:
+        _scattered(em, s, column, pointer)
+        return
+    low, high = _halves(em, s, column)
+    others = [a for a in s.axes if a is not column]
+    dtype = em.memory[s.output].dtype
+    even = multiple_of(em, linear[1]) % 2 == 0 and em.start_multiples[column] % 2 == 0
+    target = em.names.fresh("target")
+    with em.writer.unrolled("h", 2), em.writer.block(f"if ({exists(em, others, row_at(em))})"):
+        base = offset_text(em, linear[1] + em.corner(column, "first"), row_at(em))
+        em.writer.line(f"{C_TYPES[dtype]}* {target} = {pointer} + {base} + pair;")
+        with em.writer.unrolled("n", blocks_of(em, column)):
+            first, second = (_column_exists(em, column, which) for which in ("", " + 1"))
+            if even and first == second == "true":
+                em.parameters.require(pointer, 2 * DTYPES[dtype])
+                em.writer.line(f"write_two({target} + n * 8, {low}, {high});")
+            else:
+                guard = "" if first == "true" else f"if ({first}) "
+                em.writer.line(f"{guard}write_pair({target} + n * 8, {low}, {high}, {second});")
+
+
+def _halves(em: Emission, s: Store, column: Axis) -> tuple[str, str]:
+    first = Printer(em, fragment_at(em, column, "n", "2 * h", "h"))
+    low = first.element(s.value)
+    second = Printer(em, fragment_at(em, column, "n", "2 * h + 1", "h"), first.hoisted, first.bases)
+    return low, second.element(s.value)
+
+
+def _column_exists(em: Emission, column: Axis, plus: str) -> str:
+    return exists(em, [column], At({column: f"({em.starts[column]} + n * 8 + pair{plus})"}))
+
+
+def _scattered(em: Emission, s: Store, column: Axis, pointer: str) -> None:
+    at = fragment_at(em, column)
+    text = Printer(em, at).element(s.value)
+    with em.writer.unrolled("n", blocks_of(em, column)), em.writer.unrolled("e", 4):
+        where = offset_text(em, em.offset(s.output, s.indices), at)
+        em.writer.line(f"if ({exists(em, list(s.axes), at)}) write({pointer} + {where}, {text});")

@@ -1,0 +1,72 @@
+"""Lines of C++ with indentation, and names that do not clash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+_RESERVED = frozenset(
+    "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum "
+    "explicit export extern false float for friend goto if inline int long mutable namespace new not operator or "
+    "private protected public register return short signed sizeof static struct switch template this throw true try "
+    "typedef typename union unsigned using virtual void volatile while xor f16 bf16 u16 u32 u64 i64 lane warp thread "
+    "row row_ok pair block shared base r c n e h x a b kk nn exp log read write".split()
+)
+
+
+class Writer:
+    """Collects lines; ``block`` writes a header, braces and what is inside."""
+
+    def __init__(self, indent: int = 1) -> None:
+        self.text_lines: list[str] = []
+        self._indent = indent
+
+    def line(self, text: str) -> None:
+        self.text_lines.append("  " * self._indent + text)
+
+    def lines(self, texts: list[str]) -> None:
+        for text in texts:
+            self.line(text)
+
+    @contextmanager
+    def block(self, header: str) -> Generator[None]:
+        self.line(f"{header} {{" if header else "{")
+        self._indent += 1
+        yield
+        self._indent -= 1
+        self.line("}")
+
+    @contextmanager
+    def unrolled(self, variable: str, count: int) -> Generator[None]:
+        """A loop with a fixed count whose indices become constants, so that arrays stay in registers."""
+        self.line("#pragma unroll")
+        with self.block(f"for (int {variable} = 0; {variable} < {count}; {variable}++)"):
+            yield
+
+    def text(self) -> str:
+        return "\n".join(self.text_lines) + "\n"
+
+
+@dataclass
+class Names:
+    """C++ identifiers: one for each key, made from the wish and a number if it is taken."""
+
+    taken: set[str] = field(default_factory=lambda: set(_RESERVED))
+    known: dict[object, str] = field(default_factory=dict[object, str])
+
+    def of(self, key: object, wish: str) -> str:
+        if key not in self.known:
+            self.known[key] = self.fresh(wish)
+        return self.known[key]
+
+    def fresh(self, wish: str) -> str:
+        base = re.sub(r"\W+", "_", wish.replace("~", "_before")).strip("_") or "value"
+        base = f"v{base}" if base[0].isdigit() else base
+        name, number = base, 1
+        while name in self.taken:
+            number += 1
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        return name
