@@ -7,7 +7,7 @@ its state. Without a fold they become loops of their own, before this one: the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleave.candidate import Fold

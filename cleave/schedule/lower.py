@@ -6,7 +6,7 @@ and a loop joins its parent's statements only when it is complete, so whatever i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -31,14 +31,16 @@ from cleave.ir.graph import (
     term_indices,
     walk,
 )
-from cleave.ir.index import axes_of, compare, index, inputs_of, maximum, minimum, pred_inputs
+from cleave.ir.index import axes_of, compare, index, maximum, minimum
 from cleave.ir.op import MONOIDS
 from cleave.schedule.bounds import bounds
 from cleave.schedule.clashes import fresh_name, rebind_reduce, separate
 from cleave.schedule.contraction import Sides, narrow_type, product, split_sides
 from cleave.schedule.grouping import Group, carry_reads, group
 from cleave.schedule.masks import ANY, Fact, beyond, is_finite, is_identity, with_children
-from cleave.schedule.roles import LOOPS, Plan
+from cleave.schedule.partition import inputs_read
+from cleave.schedule.roles import LOOPS, Plan, stored_axes
+from cleave.schedule.sharing import shared_loads
 from cleave.tile.program import Accumulator, Buffer, Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update
 
 
@@ -104,7 +106,7 @@ class _Lowering:
             self.store(o)
         grid = tuple(a for a in self.order if self.plan.level(a) in ("grid", "unit"))
         whole = tuple(a for a in self.order if self.plan.level(a) == "whole")
-        used = _inputs_used(self.outputs, self.order)
+        used = inputs_read(self.outputs)
         program = Program(
             name,
             tuple(i for i in self.g.inputs if i.name in used),
@@ -115,6 +117,7 @@ class _Lowering:
             tuple(self.scope.statements),
             self.g.constraints,
             frozenset(self.narrowed),
+            tuple(shared_loads(tuple(self.scope.statements), frozenset(whole))),
         )
         return Lowered(program, tuple(self.notes))
 
@@ -149,7 +152,7 @@ class _Lowering:
         return best
 
     @contextmanager
-    def within(self, scope: _Scope) -> Iterator[None]:
+    def within(self, scope: _Scope) -> Generator[None]:
         saved, self.scope = self.scope, scope
         try:
             yield
@@ -418,7 +421,7 @@ class _Lowering:
 
     def store(self, o: Output) -> None:
         """Store an output; an output axis with the role of a loop gets a loop that only stores, after its reductions."""
-        stored = tuple(dict.fromkeys(a for i in o.indices for a in sorted(axes_of(i), key=lambda b: b.name)))
+        stored = stored_axes([o])
         base, opened = self.scope, list[_Scope]()
         for a in (a for a in stored if self.is_loop(a)):
             self.group(self.scope, [o.term])
@@ -447,7 +450,6 @@ def _with_owners(*axes: Iterable[Axis]) -> frozenset[Axis]:
 
 def _program_order(outputs: Sequence[Output]) -> tuple[Axis, ...]:
     """Output axes as they are stored (slowest first), then the others by name; owners of ragged extents before what they own."""
-    stored = [a for o in outputs for i in o.indices for a in sorted(axes_of(i), key=lambda b: b.name)]
     found: dict[Axis, None] = {}
 
     def add(a: Axis) -> None:
@@ -455,24 +457,6 @@ def _program_order(outputs: Sequence[Output]) -> tuple[Axis, ...]:
             add(owner)
         found.setdefault(a)
 
-    for a in (*stored, *axes_in([o.term for o in outputs])):
+    for a in (*stored_axes(outputs), *axes_in([o.term for o in outputs])):
         add(a)
     return tuple(found)
-
-
-def _inputs_used(outputs: Sequence[Output], order: Iterable[Axis]) -> frozenset[str]:
-    """Inputs that loads, indices, predicates and extents read."""
-    used: set[str] = set()
-    for t in walk(*(o.term for o in outputs)):
-        if isinstance(t, Load):
-            used.add(t.input)
-        if isinstance(t, Where):
-            used |= pred_inputs(t.pred)
-        for i in term_indices(t):
-            used |= inputs_of(i)
-    for o in outputs:
-        for i in o.indices:
-            used |= inputs_of(i)
-    for a in order:
-        used |= inputs_of(a.extent)
-    return frozenset(used)

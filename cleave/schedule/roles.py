@@ -12,12 +12,14 @@ tile in slices; the axis becomes two, see ``strip.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
+from cleave.ir.graph import Output
+from cleave.ir.index import Index, Position, axes_of
 
 Level = Literal["unit", "grid", "loop", "step", "whole"]
 Role = tuple[Level, ...]
@@ -47,3 +49,16 @@ class Plan:
 
     def text(self) -> str:
         return ", ".join(f"{a}: {' '.join(role)}" for a, role in self.roles.items())
+
+
+def stored_axes(outputs: Iterable[Output]) -> tuple[Axis, ...]:
+    """Axes that outputs are stored along, slowest first: in ``kv * R + r`` the axis with coefficient 1 comes last."""
+    return tuple(dict.fromkeys(a for o in outputs for i in o.indices for a in _by_stride(i)))
+
+
+def _by_stride(i: Index) -> list[Axis]:
+    def rank(a: Axis) -> tuple[bool, str]:
+        linear = i.linear_in(Position(a))
+        return linear is not None and linear[0].constant == 1, a.name
+
+    return sorted(axes_of(i), key=rank)

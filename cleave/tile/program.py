@@ -106,7 +106,8 @@ class Program:
     ``whole``: axes held in one tile that covers the extent. Every other axis belongs to a loop.
 
     ``narrowed`` names the Lets whose term is a Cast that the graph does not have: a computed operand of a matmul is rounded to its
-    storage type. Leaves of tile terms are ``Ref``, ``Const`` and ``IndexValue``; a ``Load`` is a Let of its own.
+    storage type. ``same`` pairs (later, earlier) Lets of one scope that load the same memory under other axis names: one tile if the
+    tiles of their axes are equal. Leaves of tile terms are ``Ref``, ``Const`` and ``IndexValue``; a ``Load`` is a Let of its own.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Program:
     body: tuple[Stmt, ...]
     constraints: tuple[Pred, ...] = ()
     narrowed: frozenset[str] = frozenset()
+    same: tuple[tuple[str, str], ...] = ()
 
     def text(self) -> str:
         from cleave.tile.text import show_program

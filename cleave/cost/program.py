@@ -1,0 +1,325 @@
+"""Cost of a tile program under a binding: work, traffic, resources, and modelled time on a target.
+
+    time = launch + max(matmul + special functions + other arithmetic, memory) / (share of multiprocessors kept busy)
+
+Matmul and exponentials add up, as measured for kernels of this structure on the H200 (no overlap between them). Memory is the
+slowest of: distinct bytes over the memory's bandwidth, all bytes over the second-level cache's, and what the loads in flight of
+the resident blocks can carry. Overlap, bank conflicts and clocks under load are not modelled. All times are in seconds inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, children, walk
+from cleave.ir.index import Index, evaluate
+from cleave.ir.op import DTYPES, MAPS
+from cleave.target import Facts, Target
+from cleave.tile.plan import Binding, Modelled
+from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update, program_axes, statements
+
+SAMPLES = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Places on the grid, as fractions, whose loop bounds stand for all (causal bounds differ from block to block)."""
+
+ADDRESS_REGISTERS = 40
+"""Registers for addresses, operands and indices on top of the values that are alive; measured 20 to 90."""
+
+CACHE_OVER_MEMORY = 2.0
+"""Bandwidth of the second-level cache over the memory's: an assumption, not measured."""
+
+LOAD_LATENCY = 0.8e-6
+"""Seconds from asking for a tile to having it, under load."""
+
+RAMP_SECONDS = 2.0e-6
+"""Seconds that even an empty kernel takes from launch to result."""
+
+
+@dataclass
+class Work:
+    """Counted over the whole grid, in operations and bytes; ``repeats`` maps a reduction's name to how often it is recomputed."""
+
+    blocks: int = 1
+    matmul_flops: float = 0.0
+    special: float = 0.0
+    other: float = 0.0
+    loaded_bytes: float = 0.0
+    distinct_bytes: float = 0.0
+    stored_bytes: float = 0.0
+    registers: int = 0
+    shared_bytes: int = 0
+    repeats: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def program_work(program: Program, binding: Binding, dims: Mapping[str, int]) -> Work:
+    """What a program does at one shape; ``dims`` holds every symbol."""
+    return _Counter(program, binding, dims).count()
+
+
+def refusal(work: Work, target: Target, warps: int) -> str | None:
+    """Why a kernel can't run on a target: registers or shared memory."""
+    facts = target.facts
+    if work.registers > facts.registers_per_thread:
+        return f"{work.registers} registers a thread, allowed are {facts.registers_per_thread}"
+    if work.registers * 32 * warps > facts.registers:
+        return f"{work.registers} registers for {warps} warps, a multiprocessor has {facts.registers}"
+    if work.shared_bytes > facts.shared_per_block:
+        return f"{work.shared_bytes} bytes of shared memory, allowed are {facts.shared_per_block}"
+    return None
+
+
+def modelled(kernels: Iterable[tuple[Work, Binding]], target: Target, launches: int) -> Modelled:
+    """Time of kernels one after the other, with its parts in microseconds."""
+    parts: dict[str, float] = {}
+    total = 0.0
+    for work, binding in kernels:
+        seconds, terms = _kernel_seconds(work, binding, target.facts)
+        total += seconds
+        for name, value in terms.items():
+            parts[name] = parts.get(name, 0.0) + value * 1e6
+    overhead = launches * (target.facts.launch_seconds + RAMP_SECONDS)
+    parts["launch"] = overhead * 1e6
+    return Modelled((total + overhead) * 1e6, parts)
+
+
+def resident_blocks(work: Work, warps: int, facts: Facts) -> int:
+    """Blocks that fit on one multiprocessor at once."""
+    threads = 32 * warps
+    return max(
+        1,
+        min(
+            facts.blocks_per_multiprocessor,
+            facts.threads_per_multiprocessor // threads,
+            facts.registers // (max(work.registers, 1) * threads),
+            facts.shared_per_multiprocessor // max(work.shared_bytes, 1),
+        ),
+    )
+
+
+def _kernel_seconds(work: Work, binding: Binding, facts: Facts) -> tuple[float, dict[str, float]]:
+    resident = resident_blocks(work, binding.warps, facts)
+    units = facts.multiprocessors
+    waves = ceil(work.blocks / units) if work.blocks else 0
+    busy = work.blocks / (waves * units) if waves else 1.0
+    rate = facts.clock * units
+    matmul = work.matmul_flops / facts.mma_rate
+    special = work.special / (facts.exp_rate * rate)
+    other = work.other / (facts.fma_rate * rate)
+    in_flight = min(work.blocks, units * resident) * max(work.shared_bytes, 1024 * binding.warps)
+    moved = work.loaded_bytes + work.stored_bytes
+    memory = max(
+        (work.distinct_bytes + work.stored_bytes) / facts.read_bandwidth,
+        moved / (facts.read_bandwidth * CACHE_OVER_MEMORY),
+        moved / (max(in_flight, 1) / LOAD_LATENCY),
+    )
+    arithmetic = (matmul + special + other) / busy
+    terms = {"matmul": matmul, "special": special, "other": other, "memory": memory, "idle": arithmetic * (1 - busy)}
+    return max(arithmetic, memory), terms
+
+
+class _Counter:
+    def __init__(self, program: Program, binding: Binding, dims: Mapping[str, int]) -> None:
+        self.program, self.binding, self.dims = program, binding, dict(dims)
+        self.dtypes = {b.name: b.dtype for b in (*program.inputs, *program.outputs)}
+        self.tables = _representative_tables(program, dims)
+        self.work = Work()
+        self.shared_names = {later for later, _ in program.same}
+        self.operands = {
+            r.name
+            for s in statements(program.body)
+            if isinstance(s, Let | Update) and isinstance(s.term, Contract)
+            for r in (s.term.left, s.term.right)
+        }
+
+    def count(self) -> Work:
+        work, environments = self.work, self.environments()
+        for a in self.program.grid:
+            work.blocks *= ceil(self.extent(a, environments[0]) / self.tile(a))
+        for environment in environments:
+            self.body(self.program.body, work.blocks / len(environments), environment)
+        shapes = {i.name: prod(max(int(self.value(n, self.dims)), 0) for n in i.shape) for i in self.program.inputs}
+        read = {s.term.input for s in statements(self.program.body) if isinstance(s, Let) and isinstance(s.term, Load)}
+        work.distinct_bytes = min(sum(shapes[n] * DTYPES[self.dtypes[n]] for n in read), work.loaded_bytes)
+        self.shared(self.program.body, inside=False)
+        work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS
+        self.count_repeats(environments[0])
+        return work
+
+    def tile(self, a: Axis) -> int:
+        return 1 if a in self.program.unit else self.binding.tile(a)
+
+    def value(self, i: Index, environment: Mapping[Any, Any]) -> int:
+        return int(np.max(evaluate(i, environment, self.tables)))
+
+    def extent(self, a: Axis, environment: Mapping[Any, Any]) -> int:
+        return max(self.value(a.extent, environment), 0)
+
+    def environments(self) -> list[dict[Any, Any]]:
+        """The first element of a tile at several places of the grid; axes inside the block at 0."""
+        out: list[dict[Any, Any]] = []
+        for fraction in SAMPLES:
+            environment: dict[Any, Any] = dict(self.dims)
+            for a in program_axes(self.program):
+                environment[a] = 0
+            for a in self.program.grid:
+                tiles = ceil(self.extent(a, environment) / self.tile(a))
+                environment[a] = int(fraction * tiles) * self.tile(a)
+            out.append(environment)
+        return out
+
+    # ---- counting operations
+
+    def body(self, body: tuple[Stmt, ...], times: float, environment: dict[Any, Any]) -> None:
+        for s in body:
+            match s:
+                case Loop():
+                    self.body(s.body, times * self.trips(s, environment), environment)
+                case Let(name, axes, term):
+                    self.term(term, self.volume(axes), times, is_shared=name in self.shared_names)
+                case Update(accumulator, term):
+                    volume = self.volume(accumulator.axes)
+                    self.term(term, volume, times, is_shared=False)
+                    if accumulator.carry is not None:
+                        self.pointwise(accumulator.carry, self.volume(accumulator.axes[:-1] or accumulator.axes), times)
+                        self.work.other += volume * times
+                case Store():
+                    self.store(s, times)
+
+    def trips(self, s: Loop, environment: Mapping[Any, Any]) -> int:
+        last = {a: environment[a] + self.tile(a) - 1 for a in self.program.grid}
+        corners = [environment, {**environment, **last}]
+        lower = min(self.value(s.lower, c) for c in corners)
+        upper = max(self.value(s.upper, c) for c in corners)
+        return max(0, ceil((upper - lower) / self.tile(s.axis)))
+
+    def volume(self, axes: Iterable[Axis]) -> int:
+        return prod(self.tile(a) for a in axes)
+
+    def term(self, term: TileTerm, volume: int, times: float, *, is_shared: bool) -> None:
+        match term:
+            case Contract(axis, _, _):
+                self.work.matmul_flops += 2.0 * volume * self.tile(axis) * times
+            case Load(name, _):
+                if not is_shared:
+                    self.work.loaded_bytes += volume * DTYPES[self.dtypes[name]] * times
+            case Reduce(_, axis, body):
+                self.work.other += volume * self.tile(axis) * times
+                self.pointwise(body, volume * self.tile(axis), times)
+            case _:
+                self.pointwise(term, volume, times)
+
+    def pointwise(self, term: Term, volume: int, times: float) -> None:
+        for t in walk(term):
+            if isinstance(t, Map) and MAPS[t.op].transcendental:
+                self.work.special += volume * times
+            if isinstance(t, Map | Where):
+                self.work.other += volume * times
+
+    def store(self, s: Store, times: float) -> None:
+        once = prod(ceil(self.extent(a, self.dims_at_zero()) / self.tile(a)) for a in s.once)
+        volume = self.volume(a for a in s.axes if a in program_axes(self.program))
+        self.work.stored_bytes += volume * DTYPES[self.dtypes[s.output]] * times / max(once, 1)
+
+    def dims_at_zero(self) -> dict[Any, Any]:
+        return {**self.dims, **{a: 0 for a in program_axes(self.program)}}
+
+    def count_repeats(self, environment: Mapping[Any, Any]) -> None:
+        """A reduction that lacks a tiled axis of the grid is recomputed in every tile of it."""
+        tiled = [a for a in self.program.grid if a not in self.program.unit]
+        for s in statements(self.program.body):
+            if isinstance(s, Update):
+                missing = [a for a in tiled if a not in s.accumulator.axes]
+                times = prod(ceil(self.extent(a, environment) / self.tile(a)) for a in missing)
+                if times > 1:
+                    self.work.repeats[s.accumulator.name] = times
+
+    # ---- resources
+
+    def shared(self, body: tuple[Stmt, ...], *, inside: bool) -> None:
+        """Tiles of two axes are fed through shared memory, in a loop with one slot a stage."""
+        for s in body:
+            if isinstance(s, Loop):
+                self.shared(s.body, inside=True)
+            elif isinstance(s, Let) and isinstance(s.term, Load) and s.name not in self.shared_names:
+                if len(s.axes) >= 2 and self.dtypes[s.term.input] in ("float16", "bfloat16"):
+                    slots = self.binding.stages if inside else 1
+                    self.work.shared_bytes += self.volume(s.axes) * DTYPES[self.dtypes[s.term.input]] * slots
+            elif isinstance(s, Let) and s.name in self.operands and not self.has_rows(s.axes):
+                self.work.shared_bytes += 2 * self.volume(s.axes)
+
+    def has_rows(self, axes: Iterable[Axis]) -> bool:
+        return any(a in self.binding.rows for a in axes)
+
+    def size(self, name: str, axes: tuple[Axis, ...], term: TileTerm | None) -> int:
+        """Registers of a thread that a value takes: its share of a fragment, two for a row value, none outside registers."""
+        if not self.has_rows(axes) or isinstance(term, Load):
+            return 0
+        if all(a in self.binding.rows for a in axes):
+            return 2
+        registers = ceil(self.volume(axes) / (32 * self.binding.warps))
+        return ceil(registers / 2) if name in self.program.narrowed else registers
+
+    def live(self, body: tuple[Stmt, ...], after: frozenset[str]) -> int:
+        """Most registers alive at once, by a walk from the end; an operand that dies makes room for the result."""
+        sizes = self.sizes()
+        peak, alive = 0, set(after)
+        for s in reversed(body):
+            match s:
+                case Loop():
+                    accumulators = {c.name for c in s.accumulators}
+                    inner = self.live(s.body, frozenset(alive | accumulators))
+                    peak = max(peak, inner)
+                    made = {x.name for x in statements(s.body) if isinstance(x, Let)}
+                    alive = (alive | _names(s.body)) - accumulators - made
+                case Let(name, _, _):
+                    alive.discard(name)
+                    alive |= _names((s,))
+                case Update() | Store():
+                    alive |= _names((s,))
+            peak = max(peak, sum(sizes.get(n, 0) for n in alive))
+        return peak
+
+    def sizes(self) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for s in statements(self.program.body):
+            if isinstance(s, Let):
+                out[s.name] = self.size(s.name, s.axes, s.term)
+            elif isinstance(s, Loop):
+                out |= {c.name: self.size(c.name, c.axes, None) for c in s.accumulators}
+        return out
+
+
+def _names(body: tuple[Stmt, ...]) -> set[str]:
+    """Values that statements read, the running ones by the name of their accumulator."""
+    out: set[str] = set()
+    for s in statements(body):
+        match s:
+            case Let(_, _, term):
+                out |= _refs(term)
+            case Update(accumulator, term):
+                out |= _refs(term) | {accumulator.name}
+                if accumulator.carry is not None:
+                    out |= _refs(accumulator.carry)
+            case Store():
+                out.add(s.value.name)
+            case Loop():
+                pass
+    return out
+
+
+def _refs(term: TileTerm) -> set[str]:
+    if isinstance(term, Contract):
+        return {term.left.name, term.right.name}
+    found = [t for t in walk(term) if isinstance(t, Ref)] if children(term) or isinstance(term, Ref) else []
+    return {t.name.removesuffix("~") for t in found}
+
+
+def _representative_tables(program: Program, dims: Mapping[str, int]) -> dict[str, Any]:
+    """Integer inputs as one number each: a length that is read cannot exceed the greatest dim."""
+    longest = max(dims.values(), default=1)
+    return {i.name: np.full([1] * len(i.shape), longest) for i in program.inputs if i.dtype in ("int32", "int64", "bool")}

@@ -1,0 +1,91 @@
+"""Tile sizes, warps and stages to try for one program.
+
+Rules of thumb from measured kernels of this structure: matmul 128 x 128 or 64 x 64 with 32 or 64 along the sum; attention 128
+rows in 8 warps with 64 or 128 keys, two stages; few rows when there are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+
+from cleave.errors import ScheduleError
+from cleave.ir.axis import Axis
+from cleave.schedule.placement import Placement, Sizes
+from cleave.tile.plan import Binding
+from cleave.tile.program import Program, loops
+from cleave.tile.skeleton import Skeleton
+
+LOOP_TILES = (32, 64, 128)
+COLUMN_TILES = (32, 64, 128)
+SLICE = 16
+"""Elements of an output axis that a loop which only stores takes at once."""
+
+
+def bindings(program: Program, placement: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]) -> Iterator[Binding]:
+    """Every combination worth costing; ``tile`` forces sizes by axis name."""
+    inside = tuple(dict.fromkeys(s.axis for s in loops(program) if s.axis not in program.unit))
+    columns = tuple(a for a in program.grid if a not in program.unit and a not in placement.rows)
+    fixed = {a: 1 for a in program.unit}
+    fixed |= {a: _whole_tile(a, sizes, skeleton, tile) for a in program.whole}
+    fixed |= {a: _power(sizes.extent(a) or 1) for a in placement.rows[1:]}
+    choices = [_options(a, LOOP_TILES, sizes, skeleton, tile) for a in inside]
+    choices += [_options(a, COLUMN_TILES, sizes, skeleton, tile) for a in columns]
+    for warps, first in _row_tiles(placement, sizes, skeleton, tile):
+        for chosen in product(*choices):
+            sized = dict(zip((*inside, *columns), chosen, strict=True))
+            tiles = {**fixed, **sized, **({placement.rows[0]: first} if placement.rows else {})}
+            for stages in skeleton.stages[:2]:
+                yield Binding(tiles, placement.rows, warps, stages)
+
+
+def _row_tiles(p: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """(warps, tile of the first row axis); no more rows than the shape has, rounded up to a warp's."""
+    if not p.rows:
+        return
+    others = prod(_power(sizes.extent(a) or 1) for a in p.rows[1:])
+    forced = tile.get(p.rows[0].name)
+    needed = (sizes.extent(p.rows[0]) or 1) * others
+    for warps in reversed(skeleton.warps):
+        rows = warps * skeleton.rows_per_warp
+        if rows % others or (forced is not None and rows != forced * others):
+            continue
+        if forced is None and rows // 2 >= max(needed, skeleton.rows_per_warp):
+            continue
+        yield warps, rows // others
+    if forced is not None and forced * others not in [w * skeleton.rows_per_warp for w in skeleton.warps]:
+        allowed = ", ".join(str(w * skeleton.rows_per_warp // others) for w in skeleton.warps if not w * 16 % others)
+        raise ScheduleError(f"tile {forced}: allowed are {allowed}", location=f"axis {p.rows[0].name}")
+
+
+def _options(a: Axis, usual: tuple[int, ...], sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]) -> tuple[int, ...]:
+    forced = tile.get(a.name)
+    if forced is not None:
+        if forced <= 0 or forced % skeleton.column_multiple:
+            raise ScheduleError(f"tile {forced}: allowed are multiples of {skeleton.column_multiple}", location=f"axis {a.name}")
+        return (forced,)
+    extent = sizes.extent(a)
+    if extent is None:
+        return usual
+    covering = -(-max(extent, 1) // skeleton.column_multiple) * skeleton.column_multiple
+    kept = tuple(n for n in usual if n < 2 * covering)
+    return kept or (min(covering, usual[0]),)
+
+
+def _whole_tile(a: Axis, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]) -> int:
+    extent = sizes.extent(a)
+    if extent is None:
+        raise ScheduleError("a ragged axis can't be held whole: its extent is not known at compile time", location=f"axis {a}")
+    covering = -(-max(extent, 1) // skeleton.column_multiple) * skeleton.column_multiple
+    forced = tile.get(a.name, covering)
+    if forced < covering or forced % skeleton.column_multiple:
+        raise ScheduleError(
+            f"tile {forced}: the axis is held whole, allowed are multiples of {skeleton.column_multiple} from {covering}",
+            location=f"axis {a.name}",
+        )
+    return forced
+
+
+def _power(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()

@@ -1,0 +1,196 @@
+"""Kernel partition: cutting a graph at terms, which become temporaries between kernels.
+
+    Y = f(t)   ->   part = t;  Y = f(part)
+
+A temporary is dense: a ragged axis is stored at the length that bounds it, and an axis without such a bound can't be cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+
+from cleave.candidate import Fold, Split
+from cleave.errors import ScheduleError
+from cleave.ir.axis import Axis
+from cleave.ir.dim import is_dim
+from cleave.ir.graph import (
+    Graph,
+    Input,
+    Load,
+    Output,
+    Reduce,
+    Term,
+    Where,
+    axes_in,
+    children,
+    free,
+    reductions,
+    replace,
+    term_indices,
+    walk,
+)
+from cleave.ir.index import Index, inputs_of, of, pred_inputs, symbols_of
+from cleave.schedule.contraction import NARROW, factors, narrow_type
+from cleave.schedule.roles import stored_axes
+from cleave.tile.program import Buffer
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One kernel's worth of the graph, with the folds that still hold in it."""
+
+    graph: Graph
+    folds: tuple[Fold, ...]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Pieces in order of execution and the temporaries between them."""
+
+    pieces: tuple[Piece, ...]
+    temporaries: tuple[Buffer, ...] = ()
+    note: str = ""
+
+
+def uncut(g: Graph, folds: Sequence[Fold]) -> Partition:
+    return Partition((Piece(g, tuple(folds)),))
+
+
+def cut(g: Graph, folds: Sequence[Fold], waves: Sequence[Sequence[Term]], splits: Sequence[Split] = (), note: str = "") -> Partition:
+    """Materialise terms, wave by wave; a wave's terms may read those of earlier waves. Terms of one wave share a kernel if they
+    have the same axes or one reads what another does."""
+    dtypes = {i.name: i.dtype for i in g.inputs}
+    order = _axis_order(g)
+    mapping: dict[Term, Term] = {}
+    pieces: list[Piece] = []
+    buffers: list[Buffer] = []
+    for wave in waves:
+        made: dict[Term, Term] = {}
+        for bundle in _bundles([t for t in wave if t not in mapping]):
+            outputs: list[Output] = []
+            for t in bundle:
+                axes = tuple(sorted(free(t), key=order.__getitem__))
+                name = f"part{len(buffers)}"
+                buffer = Buffer(name, _storage(t, g, dtypes), tuple(dense_extent(a, splits) for a in axes))
+                indices = tuple(a.position for a in axes)
+                outputs.append(Output(name, buffer.dtype, buffer.shape, indices, replace(t, mapping)))
+                buffers.append(buffer)
+                made[t] = Load(name, indices)
+            pieces.append(_piece(f"{g.name}_{len(pieces)}", g, outputs, folds, mapping, buffers))
+        mapping = {**mapping, **made}
+    rest = [replaced(o, term=replace(o.term, mapping)) for o in g.outputs]
+    pieces.append(_piece(f"{g.name}_{len(pieces)}", g, rest, folds, mapping, buffers))
+    return Partition(tuple(pieces), tuple(buffers), note)
+
+
+def _piece(
+    name: str, g: Graph, outputs: Sequence[Output], folds: Sequence[Fold], mapping: Mapping[Term, Term], buffers: Sequence[Buffer]
+) -> Piece:
+    inputs = (*g.inputs, *(Input(b.name, b.dtype, b.shape) for b in buffers))
+    used = inputs_read(outputs)
+    graph = Graph(name, tuple(i for i in inputs if i.name in used), tuple(outputs), g.constraints)
+    kept: list[Fold] = []
+    for f in folds:
+        members = tuple(replace(m, mapping) for m in f.members)
+        if all(isinstance(m, Reduce) for m in members):
+            kept.append(replaced(f, members=members))
+    return Piece(graph, tuple(kept))
+
+
+def _axis_order(g: Graph) -> dict[Axis, tuple[int, int, str]]:
+    """Outer axes first, then as the outputs store them, then bound axes by name: the last one lies side by side in memory."""
+    stored = stored_axes(g.outputs)
+    rank: dict[Axis, tuple[int, int, str]] = {}
+    for a in axes_in(g.terms, (i for o in g.outputs for i in o.indices)):
+        place = stored.index(a) if a in stored else len(stored)
+        rank[a] = (0 if a.kind == "outer" else 1, place, a.name)
+    return rank
+
+
+def dense_extent(a: Axis, splits: Sequence[Split]) -> Index:
+    """The extent at which an axis is stored; a chunk axis at its chunk length. Errors: a ragged axis that nothing bounds."""
+    if is_dim(a.extent):
+        return a.extent
+    for s in splits:
+        if s.inner is a:
+            chunk = next((x for x in symbols_of(a.extent) if x.name == s.chunk), None)
+            if chunk is not None:
+                return of(chunk)
+    raise ScheduleError(f"a value over a ragged axis of extent {a.extent} can't be stored between kernels", location=f"axis {a}")
+
+
+def _storage(t: Term, g: Graph, dtypes: Mapping[str, str]) -> str:
+    """FP32, but the storage type of matmuls if every use of the term is as a factor of a sum of products."""
+    dtype = narrow_type(t, dtypes.__getitem__)
+    users = [u for u in walk(*g.terms) if any(c is t for c in children(u))]
+    sums = [r for r in reductions(*g.terms) if r.op == "sum" and t in factors(r.body) and r.axis in free(t)]
+    others = [u for u in users if not any(u in _spine(r.body) or u is r for r in sums)]
+    if dtype in NARROW and sums and not others and not any(o.term is t for o in g.outputs):
+        return dtype
+    return "float32"
+
+
+def _spine(body: Term) -> list[Term]:
+    """The multiplications between a sum and its factors."""
+    leaves = set(factors(body))
+    out: list[Term] = []
+    stack = [body]
+    while stack:
+        t = stack.pop()
+        if t not in leaves:
+            out.append(t)
+            stack += children(t)
+    return out
+
+
+def _bundles(terms: Sequence[Term]) -> list[list[Term]]:
+    """Terms with the same free axes in one kernel."""
+    out: dict[frozenset[Axis], list[Term]] = {}
+    for t in terms:
+        out.setdefault(free(t), []).append(t)
+    return list(out.values())
+
+
+def inputs_read(outputs: Iterable[Output]) -> frozenset[str]:
+    """Inputs that loads, indices, predicates and extents of some outputs read."""
+    kept = list(outputs)
+    used: set[str] = set()
+    for t in walk(*(o.term for o in kept)):
+        if isinstance(t, Load):
+            used.add(t.input)
+        if isinstance(t, Where):
+            used |= pred_inputs(t.pred)
+        for i in term_indices(t):
+            used |= inputs_of(i)
+    for i in (i for o in kept for i in o.indices):
+        used |= inputs_of(i)
+    for a in axes_in([o.term for o in kept], (i for o in kept for i in o.indices)):
+        used |= inputs_of(a.extent)
+    return frozenset(used)
+
+
+# ---- where to cut
+
+
+def waves_of_reductions(g: Graph) -> list[list[Reduce]]:
+    """Every reduction that another one needs, in waves: what a system without loops over tiles has to store."""
+    every = reductions(*g.terms)
+    below = {r: [u for u in reductions(r.body)] for r in every}
+    needed = {u for r in every for u in below[r]}
+    level: dict[Reduce, int] = {}
+    for r in every:
+        level[r] = 1 + max((level[u] for u in below[r]), default=-1)
+    waves: dict[int, list[Reduce]] = {}
+    for r in every:
+        if r in needed:
+            waves.setdefault(level[r], []).append(r)
+    return [waves[k] for k in sorted(waves)]
+
+
+def inner_contractions(g: Graph, is_contraction: Iterable[Reduce]) -> list[Reduce]:
+    """Matmuls whose results other reductions use: cutting there gives the unfused form."""
+    found = set(is_contraction)
+    users = reductions(*g.terms)
+    return [r for r in users if r in found and any(r in walk(u.body) for u in users)]

@@ -1,0 +1,129 @@
+"""Roles of the axes of one kernel, proposed from the structure of its graph and the representative shape.
+
+    rows       grid, a product of tiles that makes 16 rows a warp
+    column     grid, or whole where tiling it would repeat a matmul
+    batch      unit
+    summed     loop; whole where it is short and known at compile time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cleave.ir.axis import Axis
+from cleave.ir.dim import is_dim
+from cleave.ir.graph import Graph, Reduce, free, reductions, walk
+from cleave.ir.index import evaluate, symbols_of
+from cleave.schedule.roles import Level, Role
+from cleave.schedule.rows import Structure, contiguous, row_sets, rowless, structure
+
+WHOLE_LIMIT = 256
+"""Longest axis that a block holds in one tile."""
+
+FEW_ROWS = 64
+"""Below this many rows, fixed axes such as the heads of a group are added to them."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Roles of one kernel; ``rows`` slowest first: all but the first are fixed at compile time and lie in one tile."""
+
+    roles: Mapping[Axis, Role]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Extents at the representative shape; ``fixed`` symbols have one value in every call."""
+
+    dims: Mapping[str, int]
+    fixed: frozenset[str]
+
+    def extent(self, a: Axis) -> int | None:
+        """The representative extent of an axis; None if it is read from an input."""
+        return int(evaluate(a.extent, self.dims)) if is_dim(a.extent) else None
+
+    def is_fixed(self, a: Axis) -> bool:
+        return is_dim(a.extent) and all(s.value is not None or s.name in self.fixed for s in symbols_of(a.extent))
+
+
+def placements(g: Graph, sizes: Sizes, *, tiled: bool = True) -> Iterator[Placement]:
+    """Placements worth trying, best first; ``tiled`` False: no reduction is a loop over tiles."""
+    s = structure(g)
+    for chosen in row_sets(g, s)[:2]:
+        if rowless(chosen, s.contractions):
+            continue
+        for rows in _row_axes(chosen, s, sizes):
+            yield _placement(g, s, sizes, rows, tiled=tiled)
+
+
+def _row_axes(chosen: frozenset[Axis], s: Structure, sizes: Sizes) -> Iterator[tuple[Axis, ...]]:
+    """The longest axis alone, and with the fixed ones if it is short."""
+    ordered = [a for a in s.stored if a in chosen]
+    if not ordered:
+        return
+    varying = [a for a in ordered if not sizes.is_fixed(a)] or ordered
+    first = max(varying, key=lambda a: (sizes.extent(a) or 0, ordered.index(a)))
+    others = tuple(a for a in ordered if a is not first and sizes.is_fixed(a) and (sizes.extent(a) or 1) <= FEW_ROWS)
+    if others and (sizes.extent(first) or 0) < FEW_ROWS:
+        yield (first, *others)
+    yield (first,)
+
+
+def _placement(g: Graph, s: Structure, sizes: Sizes, rows: tuple[Axis, ...], *, tiled: bool) -> Placement:
+    columns = _columns(g, s, rows)
+    roles: dict[Axis, Role] = {}
+    for a in s.stored:
+        if a in rows:
+            roles[a] = ("grid",)
+        elif a in columns:
+            roles[a] = (_column_level(a, s, sizes),)
+        elif a in s.bound:
+            roles[a] = (_bound_level(g, a, sizes, tiled=tiled),)
+        else:
+            roles[a] = ("unit",)
+    for a in g.axes:
+        if a not in roles:
+            roles[a] = (_bound_level(g, a, sizes, tiled=tiled),)
+    return Placement(roles, rows, columns)
+
+
+def _columns(g: Graph, s: Structure, rows: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """One stored axis beside the rows: the one that lies side by side in memory, on the other side of the contractions."""
+    free_axes = [a for a in s.stored if a not in rows and a not in s.batch and a not in s.bound]
+    across = [a for a in free_axes if any(a in (c.left if rows[0] in c.right else c.right) for c in s.contractions)]
+    beside = contiguous(g)
+    allowed = across if s.contractions else [a for a in free_axes if a in beside]
+    ranked = sorted(allowed, key=lambda a: a not in beside)
+    return tuple(ranked[:1])
+
+
+def _column_level(a: Axis, s: Structure, sizes: Sizes) -> Level:
+    """Tiling a column repeats every contraction that lacks it: whole instead, if the axis is short enough to be held."""
+    repeats = any(a not in free(c.reduce) and a is not c.reduce.axis for c in s.contractions)
+    extent = sizes.extent(a)
+    return "whole" if repeats and extent is not None and extent <= WHOLE_LIMIT else "grid"
+
+
+def _bound_level(g: Graph, a: Axis, sizes: Sizes, *, tiled: bool) -> Level:
+    if a.kind == "outer":
+        return "step"
+    if not tiled:
+        return "whole"
+    extent = sizes.extent(a)
+    if extent is None or extent > WHOLE_LIMIT:
+        return "loop"
+    return "whole" if sizes.is_fixed(a) or _is_nested(g, a) else "loop"
+
+
+def _is_nested(g: Graph, a: Axis) -> bool:
+    """Whether a reduction over the axis runs inside one over another axis."""
+    every = reductions(*g.terms)
+    inner = [r for r in every if r.axis is a]
+    return any(_contains(q, r) for q in every if q.axis is not a for r in inner)
+
+
+def _contains(outer: Reduce, inner: Reduce) -> bool:
+    return outer is not inner and outer.axis in free(inner.body) and inner in walk(outer.body)

@@ -1,0 +1,123 @@
+"""Split binding: where the count of a split is bound, and how the partials are merged.
+
+Second launch: cut at the partials; the second kernel is an ordinary graph over the temporaries. Last-arriving: the same two
+programs, the body of the second runs in the block that arrives last, so its grid is the first one's without the outer axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace as replaced
+
+from cleave.candidate import Candidate, Fold, Split
+from cleave.errors import ScheduleError
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Graph, Reduce, Term, children, free, rebuild, substitute_axes, walk
+from cleave.ir.index import Index, Symbol, index, of, symbols_of
+from cleave.schedule.partition import Partition, Piece, cut
+from cleave.schedule.roles import Role
+from cleave.tile.plan import Chunk
+
+
+def partials(g: Graph, outer: Axis) -> list[Reduce]:
+    """Reductions below one over the outer axis that vary with it: what each chunk contributes."""
+    found: dict[Reduce, None] = {}
+
+    def visit(t: Term) -> None:
+        if isinstance(t, Reduce) and t.axis is not outer:
+            if outer in free(t):
+                found.setdefault(t)
+            return
+        for c in children(t):
+            visit(c)
+
+    for r in walk(*g.terms):
+        if isinstance(r, Reduce) and r.axis is outer:
+            visit(r.body)
+    return list(found)
+
+
+def cut_at_partials(c: Candidate, folds: tuple[Fold, ...], split: Split) -> Partition:
+    """Two kernels: partials of every chunk, then the outer stage over them."""
+    found = partials(c.graph, split.outer)
+    if not found:
+        raise ScheduleError(f"no reduction over chunks of {split.base} to merge", location=c.name)
+    parted = cut(c.graph, folds, [found], c.splits)
+    merged = [*parted.pieces]
+    if len(merged) > 2:
+        merged = [_one_kernel(parted.pieces[:-1]), parted.pieces[-1]]
+    first = replaced(merged[0].graph, name=f"{c.graph.name}_partial")
+    last = replaced(merged[1].graph, name=f"{c.graph.name}_merge")
+    return replaced(parted, pieces=(replaced(merged[0], graph=first), replaced(merged[1], graph=last)))
+
+
+def _one_kernel(pieces: tuple[Piece, ...]) -> Piece:
+    """Partials with different axes are outputs of one kernel all the same: they are one state."""
+    inputs = tuple(dict.fromkeys(i for p in pieces for i in p.graph.inputs))
+    outputs = tuple(o for p in pieces for o in p.graph.outputs)
+    first = pieces[0].graph
+    return Piece(Graph(first.name, inputs, outputs, first.constraints), pieces[0].folds)
+
+
+def collapse(c: Candidate, folds: tuple[Fold, ...], split: Split) -> Piece:
+    """A split into one chunk: the outer axis is at 0, and reductions over it are their bodies."""
+    made: dict[Term, Term] = {}
+    zero: Mapping[Axis, Index] = {split.outer: index(0)}
+
+    def go(t: Term) -> Term:
+        for u in walk(t):
+            if u not in made:
+                new = rebuild(u, [made[x] for x in children(u)]) if children(u) else u
+                made[u] = new.body if isinstance(new, Reduce) and new.axis is split.outer else new
+        return substitute_axes(made[t], zero)
+
+    outputs = tuple(replaced(o, term=go(o.term)) for o in c.graph.outputs)
+    kept: list[Fold] = []
+    for f in folds:
+        members = tuple(go(m) for m in f.members)
+        if f.axis is not split.outer and all(isinstance(m, Reduce) for m in members):
+            axis = next(m.axis for m in members if isinstance(m, Reduce))
+            kept.append(replaced(f, axis=axis, members=members))
+    return Piece(replaced(c.graph, outputs=outputs), tuple(kept))
+
+
+def symbol_named(g: Graph, name: str) -> Symbol:
+    for s in g.symbols:
+        if s.name == name:
+            return s
+    raise ScheduleError(f"no dim {name!r}: the graph has {', '.join(s.name for s in g.symbols)}", location=g.name)
+
+
+def chunk_of(c: Candidate, split: Split, tile: int) -> Chunk:
+    """The chunk length of a split in whole tiles of the inner axis."""
+    return Chunk(symbol_named(c.graph, split.chunk), base_extent(c, split), of(symbol_named(c.graph, split.count)), tile)
+
+
+def base_extent(c: Candidate, split: Split) -> Index:
+    """Extent of the axis that was split: the axis of that name in the input graph, or what the inner extent says."""
+    for a in c.origin.axes:
+        if a.name == split.base:
+            return a.extent
+    raise ScheduleError(f"no axis {split.base!r} in the input graph", location=c.name)
+
+
+def merge_roles(main: Mapping[Axis, Role], merge: Graph, outer: Axis) -> dict[Axis, Role]:
+    """Roles of a merge that runs in the blocks of the first kernel: the same grid, what was whole in slices, chunks step by step."""
+    roles: dict[Axis, Role] = {}
+    for a in merge.axes:
+        if a is outer:
+            roles[a] = ("step",)
+        elif a in main:
+            roles[a] = ("loop",) if main[a] == ("whole",) else main[a]
+        else:
+            roles[a] = ("loop",)
+    return roles
+
+
+def chunk_symbols(c: Candidate) -> frozenset[str]:
+    """Names that the caller does not bind: chunk lengths, and counts."""
+    return frozenset(n for s in c.splits for n in (s.count, s.chunk))
+
+
+def mentions_chunk(i: Index, c: Candidate) -> bool:
+    return any(s.name in chunk_symbols(c) for s in symbols_of(i))

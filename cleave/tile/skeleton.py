@@ -1,0 +1,122 @@
+"""Skeletons as data: what each kernel template can express, and where it exists.
+
+``cta-ring``  all warps of a block share a ring of shared-memory tiles fed by cp.async; each warp owns 16 rows; mma.sync m16n8k16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Load, Reduce
+from cleave.tile.plan import Binding, Merge
+from cleave.tile.program import Contract, Let, Loop, Program, TileTerm, Update, statements
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """Capabilities of one template.
+
+    rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
+    column_multiple  columns of a fragment, and elements of a contracted tile, come in multiples of this
+    vector_bytes     rows of a tile fed asynchronously start at multiples of this, on an axis whose elements lie side by side
+    operands         storage types of matmul operands; accumulation is FP32
+    """
+
+    name: str
+    architectures: tuple[str, ...]
+    mma: tuple[int, int, int]
+    feeds: tuple[str, ...]
+    merges: tuple[Merge, ...]
+    rows_per_warp: int
+    column_multiple: int
+    vector_bytes: int
+    operands: tuple[str, ...]
+    warps: tuple[int, ...]
+    stages: tuple[int, ...]
+
+
+SKELETONS: dict[str, Skeleton] = {
+    "cta-ring": Skeleton(
+        name="cta-ring",
+        architectures=("sm_80", "sm_90a"),
+        mma=(16, 8, 16),
+        feeds=("cp.async",),
+        merges=("none", "second-launch", "last-arriving"),
+        rows_per_warp=16,
+        column_multiple=16,
+        vector_bytes=16,
+        operands=("float16", "bfloat16"),
+        warps=(1, 2, 4, 8),
+        stages=(2, 3, 4),
+    ),
+}
+
+
+def refusals(skeleton: Skeleton, program: Program, binding: Binding) -> tuple[str, ...]:
+    """Why a skeleton can't express a program under a binding; empty if it can."""
+    return tuple(dict.fromkeys((*_row_refusals(skeleton, program, binding), *_value_refusals(skeleton, program, binding))))
+
+
+def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Iterator[str]:
+    rows = 1
+    for a in binding.rows:
+        rows *= binding.tile(a)
+        if a not in program.grid or a in program.unit:
+            yield f"row axis {a} is not tiled on the grid"
+    if binding.warps not in skeleton.warps:
+        yield f"{binding.warps} warps, allowed are {', '.join(map(str, skeleton.warps))}"
+    if rows != skeleton.rows_per_warp * binding.warps:
+        yield f"{rows} rows for {binding.warps} warps of {skeleton.rows_per_warp}"
+    if binding.stages not in skeleton.stages:
+        yield f"{binding.stages} stages, allowed are {', '.join(map(str, skeleton.stages))}"
+
+
+def columns(axes: tuple[Axis, ...], binding: Binding) -> tuple[Axis, ...]:
+    """Axes of a value that are no rows."""
+    return tuple(a for a in axes if a not in binding.rows)
+
+
+def has_rows(axes: tuple[Axis, ...], binding: Binding) -> bool:
+    return any(a in binding.rows for a in axes)
+
+
+def _value_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Iterator[str]:
+    for s in statements(program.body):
+        match s:
+            case Let(name, axes, term):
+                yield from _shape_refusals(name, axes, term, binding)
+                yield from _term_refusals(skeleton, name, axes, term, binding)
+            case Update(accumulator, term):
+                yield from _term_refusals(skeleton, accumulator.name, accumulator.axes, term, binding)
+            case Loop(_, _, _, accumulators, _):
+                for c in accumulators:
+                    yield from _shape_refusals(c.name, c.axes, None, binding)
+            case _:
+                pass
+
+
+def _shape_refusals(name: str, axes: tuple[Axis, ...], term: TileTerm | None, binding: Binding) -> Iterator[str]:
+    others = columns(axes, binding)
+    if has_rows(axes, binding) and len(others) > 1:
+        yield f"{name} has rows and {len(others)} more axes ({', '.join(a.name for a in others)})"
+    if isinstance(term, Contract | Reduce) or term is None:
+        allowed = 1
+        if not has_rows(axes, binding) and len(others) > allowed:
+            yield f"{name} is computed without rows, over {', '.join(a.name for a in others)}"
+
+
+def _term_refusals(
+    skeleton: Skeleton, name: str, axes: tuple[Axis, ...], term: TileTerm, binding: Binding
+) -> Iterator[str]:
+    if isinstance(term, Contract):
+        if not has_rows(term.left.axes, binding) or has_rows(term.right.axes, binding):
+            yield f"{name}: the left operand of a matmul carries the rows, the right one does not"
+        for a in (*columns(axes, binding), term.axis):
+            if binding.tile(a) % skeleton.column_multiple:
+                yield f"tile {binding.tile(a)} of {a} is no multiple of {skeleton.column_multiple}"
+    elif not isinstance(term, Load):
+        for a in columns(axes, binding):
+            if has_rows(axes, binding) and binding.tile(a) % 8:
+                yield f"tile {binding.tile(a)} of {a} is no multiple of 8"
