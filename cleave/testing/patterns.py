@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import permutations, product
 
 from hypothesis import strategies as st
 
 from cleave.rewrite.rule import Rule
 from cleave.rewrite.sexp import Sexp, show
-from cleave.testing.world import AXES, LEAVES, OWNER, PREDICATES, SPLIT, Leaf, Sizes, axis, extent_axes, pieces, whole
+from cleave.testing.world import (
+    AXES,
+    LEAVES,
+    OWNER,
+    PREDICATES,
+    SPLIT,
+    Leaf,
+    Sizes,
+    axis,
+    base_of,
+    extent_axes,
+    pieces,
+    whole,
+)
 
 Draw = Callable[[st.SearchStrategy[object]], object]
 ALL_AXES: tuple[Sexp, ...] = tuple(ax for name in AXES for ax in whole(name))
@@ -89,8 +102,15 @@ class _Conditions:
         known = [(put(ax, bindings), inside) for f, v, ax, inside in self.memberships() if (f, v) == ("axes", variable)]
         must = frozenset(ax for ax, inside in known if inside)
         must_not = frozenset(ax for ax, inside in known if not inside)
-        chunked = tuple(name for name in SPLIT if pieces(name)[0] in bindings.values())
-        return Need(must, must_not, masked, variable in self.params, chunked)
+        open_chunks = _open_chunks(put(self.instance(), bindings), variable)
+        return Need(must, must_not, masked, variable in self.params, tuple(sorted(open_chunks)))
+
+    def instance(self) -> Sexp:
+        """The left side below the sums that its demand asks for."""
+        term = self.rule.lhs
+        for name in self.wanted:
+            term = ("Red", ("Sum",), name, term)
+        return term
 
 
 def whole_of(ax: Sexp) -> tuple[Sexp, ...]:
@@ -111,6 +131,16 @@ def _under_pieces(pattern: Sexp) -> Iterator[str]:
         yield pattern[1]
     for part in pattern:
         yield from _under_pieces(part)
+
+
+def _open_chunks(pattern: Sexp, variable: str, around: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Axes whose chunk index is reduced around a variable, and whose position in the chunk is not."""
+    if isinstance(pattern, str):
+        return around if pattern == variable else frozenset()
+    if pattern[0] == "Red" and pattern[2][0] in ("Outer", "Inner"):
+        name = {base_of(pattern[2])}
+        around = around | name if pattern[2][0] == "Outer" else around - name
+    return frozenset[str]().union(*(_open_chunks(part, variable, around) for part in pattern))
 
 
 # ---- strategies -------------------------------------------------------------------------------------------------
@@ -140,9 +170,7 @@ def terms_from(draw: st.DrawFn, rule: Rule, *, masked: bool) -> Sexp:
             bindings[name] = _count_of(conditions, axes)
         elif sort != "Ax":
             bindings[name] = draw(_PLAIN[sort])
-    term = put(rule.lhs, bindings)
-    for name in conditions.wanted:
-        term = ("Red", ("Sum",), axes[name], term)
+    term = put(conditions.instance(), bindings)
     return draw(st.sampled_from([term, term, ("Mul", term, ("Leaf", "3")), ("Red", ("Sum",), axis("n"), term)]))
 
 
@@ -171,7 +199,13 @@ def _axes(draw: st.DrawFn, conditions: _Conditions) -> dict[str, Sexp]:
         choices.append(tuple(map(axis, allowed)) if name in split | base else ALL_AXES)
     fitting = [dict(zip(names, axes, strict=True)) for axes in product(*choices)]
     fitting = [axes for axes in fitting if len(set(axes.values())) == len(axes) and conditions.allow(axes)]
-    return draw(st.sampled_from(fitting))
+    related = [axes for axes in fitting if any(_related(a, b) for a, b in permutations(axes.values(), 2))]
+    return draw(st.sampled_from(related if related and draw(st.booleans()) else fitting))
+
+
+def _related(a: Sexp, b: Sexp) -> bool:
+    """One is a piece of the other, or its extent depends on it: where rules go wrong when binders change places."""
+    return a in whole_of(b) or a in extent_axes(b)
 
 
 @st.composite
@@ -201,6 +235,8 @@ def _leaf(draw: st.DrawFn, need: Need) -> Sexp:
         for number, leaf in enumerate(LEAVES)
         if (need.param <= leaf.param) and leaf.masked <= need.masked and _fits(leaf.axes, need.must, need.must_not)
     ]
+    masked = [number for number in found if LEAVES[number].masked]
+    found = masked if masked and draw(st.booleans()) else found
     number = draw(st.sampled_from(found)) if found else LEAVES.index(Leaf(()))
     term: Sexp = ("Leaf", str(number))
     for name in need.chunked:
