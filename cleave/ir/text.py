@@ -14,6 +14,7 @@ after it are for the reader. ``parse_graph(show_graph(g))`` equals g, terms bein
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,13 +95,14 @@ def show_graph(g: Graph) -> str:
     """The whole graph, line by line; deterministic."""
     labels = _axis_labels(g)
     shown = _relabelled(g, labels)
+    own_names = {label: a.name for a, label in labels.items()}
     lines = [f"graph {g.name}"]
     if g.symbols:
         lines.append("dims " + ", ".join(s.name + facts(s) for s in g.symbols))
     lines += [f"constraint {show_pred(p)}" for p in g.constraints]
     lines += [f"input {i.name}: {i.dtype}[{', '.join(map(show, i.shape))}]" for i in g.inputs]
     for a in axes_in([o.term for o in shown], (i for o in shown for i in o.indices)):
-        lines.append(f"axis {a.name}: {spell(a.extent)}" + ("" if a.kind == "plain" else f" {a.kind}"))
+        lines.append(f"axis {a.name}: {spell(a.extent)}{_kind(a, own_names)}")
     names = _shared_names(shown, {b.name for b in (*g.inputs, *g.outputs)} | set(labels.values()))
     made: dict[Term, str] = {}
     for t, name in names.items():
@@ -130,6 +132,13 @@ def shared_names(g: Graph) -> dict[Term, str]:
     if any(a.name != label for a, label in _axis_labels(g).items()):
         return {}
     return _shared_names(g.outputs, {b.name for b in (*g.inputs, *g.outputs)} | {a.name for a in g.axes})
+
+
+def _kind(a: Axis, own_names: Mapping[str, str]) -> str:
+    """`` inner``, and the name of the axis where another one has it too: the axes of a split keep theirs."""
+    if a.kind == "plain":
+        return ""
+    return f" {a.kind}" + ("" if own_names[a.name] == a.name else f" {own_names[a.name]}")
 
 
 def boxes(g: Graph) -> list[Box]:
@@ -299,6 +308,9 @@ def _scope_of(g: Graph) -> _Scope:
     )
 
 
+_NAMED_TERM = re.compile(r"(\w+)\[[\w, ]*\] = (.*)")
+
+
 def _statement(line: str, scope: _Scope) -> None:
     word, _, rest = line.partition(" ")
     match word:
@@ -319,10 +331,10 @@ def _statement(line: str, scope: _Scope) -> None:
         case "output":
             scope.outputs.append(_output(rest, scope))
         case _:
-            target, equals, body = line.partition("] = ")
-            if not equals:
+            named = _NAMED_TERM.fullmatch(line)
+            if named is None:
                 raise ParseError("expected graph, dims, constraint, input, axis, output or `name[axes] = term`")
-            scope.terms[target.split("[")[0].strip()] = _term(_parse(body), scope)
+            scope.terms[named[1]] = _term(_parse(named[2]), scope)
 
 
 def _split_commas(text: str) -> list[str]:
@@ -364,13 +376,15 @@ def _indices(text: str, scope: _Scope) -> tuple[Index, ...]:
     return tuple(_index(_parse(part), scope) for part in _split_commas(text) if part)
 
 
+_SPLIT_AXIS = re.compile(r"(.*) (outer|inner)(?: (\w+))?")
+
+
 def _axis(name: str, extent: str, scope: _Scope) -> Axis:
-    kind: AxisKind = "plain"
-    if extent.endswith(" outer"):
-        kind, extent = "outer", extent.removesuffix(" outer")
-    elif extent.endswith(" inner"):
-        kind, extent = "inner", extent.removesuffix(" inner")
-    return Axis(name, _index(_parse(extent), scope), kind)
+    split = _SPLIT_AXIS.fullmatch(extent)
+    if split is None:
+        return Axis(name, _index(_parse(extent), scope))
+    kind: AxisKind = "outer" if split[2] == "outer" else "inner"
+    return Axis(split[3] or name, _index(_parse(split[1]), scope), kind)
 
 
 def _output(text: str, scope: _Scope) -> Output:

@@ -274,7 +274,7 @@ BAD = [
     ),
     (
         lambda: graph("g", [X], [Output("y", "float32", (N,), (I.position + J,), load("x", I, J))]),
-        "g, output y: store index n + n1 may meet one element twice",
+        "g, output y: store index n1 + n may meet one element twice",
     ),
     (
         lambda: graph("g", [A], [Output("y", "float32", (N * M,), (I.position * N + K,), load("a", I, K))]),
