@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -25,7 +26,10 @@ from cleave.verify.verdict import Check, Outcome, Step
 
 State = tuple[Array, ...]
 
-_CHUNKINGS = 4
+_CHUNKINGS = 2
+_MOST_CHUNKS = 5
+_EVERY = 2
+"""Of the small instantiations, one in so many: every pattern of data is still there (their number is odd)."""
 
 
 def check_folds(c: Candidate, sizes: Iterable[Sizes], rng: np.random.Generator) -> Check:
@@ -36,7 +40,7 @@ def check_folds(c: Candidate, sizes: Iterable[Sizes], rng: np.random.Generator) 
     if faults:
         return Check(Step.FOLDS, Outcome.WRONG_FOLD, detail=faults[0])
     count, worst = 0, 0.0
-    for s, reference in references(c.origin, sizes, rng):
+    for s, reference in references(c.origin, islice(sizes, 0, None, _EVERY), rng):
         if reference is None:
             continue
         instance = reference.instance
@@ -123,9 +127,9 @@ def _check_chunkings(setting: _Setting, whole: State, sizes: State, rng: np.rand
 
 
 def _chunkings(extent: int, rng: np.random.Generator) -> list[list[Array]]:
-    """Cuts of 0 .. extent into chunks: halves, single positions, and random ones in any order, some of them empty."""
+    """Cuts of 0 .. extent into chunks: even ones, and random ones in any order, some of them empty."""
     everything = np.arange(extent)
-    out = [np.array_split(everything, 2), np.array_split(everything, max(extent, 1))]
+    out = [np.array_split(everything, max(min(extent, _MOST_CHUNKS), 1))]
     for _ in range(_CHUNKINGS):
         cuts = np.sort(rng.integers(0, extent + 1, 1 + below(4, rng)))
         chunks = np.split(everything, cuts)
