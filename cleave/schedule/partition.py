@@ -34,6 +34,7 @@ from cleave.ir.graph import (
 from cleave.ir.index import Index, inputs_of, of, pred_inputs, symbols_of
 from cleave.schedule.contraction import NARROW, factors, narrow_type
 from cleave.schedule.roles import stored_axes
+from cleave.schedule.rows import structure
 from cleave.tile.program import Buffer
 
 
@@ -61,7 +62,7 @@ def uncut(g: Graph, folds: Sequence[Fold]) -> Partition:
 def cut(g: Graph, folds: Sequence[Fold], waves: Sequence[Sequence[Term]], splits: Sequence[Split] = (), note: str = "") -> Partition:
     """Materialise terms, wave by wave; a wave's terms may read those of earlier waves. Terms of one wave share a kernel if they
     have the same axes or one reads what another does."""
-    dtypes = {i.name: i.dtype for i in g.inputs}
+    contractions = frozenset(c.reduce for c in structure(g).contractions)
     order = _axis_order(g)
     mapping: dict[Term, Term] = {}
     pieces: list[Piece] = []
@@ -73,7 +74,7 @@ def cut(g: Graph, folds: Sequence[Fold], waves: Sequence[Sequence[Term]], splits
             for t in bundle:
                 axes = tuple(sorted(free(t), key=order.__getitem__))
                 name = f"part{len(buffers)}"
-                buffer = Buffer(name, _storage(t, g, dtypes), tuple(dense_extent(a, splits) for a in axes))
+                buffer = Buffer(name, _storage(t, g, contractions), tuple(dense_extent(a, splits) for a in axes))
                 indices = tuple(a.position for a in axes)
                 outputs.append(Output(name, buffer.dtype, buffer.shape, indices, replace(t, mapping)))
                 buffers.append(buffer)
@@ -121,15 +122,14 @@ def dense_extent(a: Axis, splits: Sequence[Split]) -> Index:
     raise ScheduleError(f"a value over a ragged axis of extent {a.extent} can't be stored between kernels", location=f"axis {a}")
 
 
-def _storage(t: Term, g: Graph, dtypes: Mapping[str, str]) -> str:
-    """FP32, but the storage type of matmuls if every use of the term is as a factor of a sum of products."""
+def _storage(t: Term, g: Graph, contractions: frozenset[Reduce]) -> str:
+    """FP32, but the storage type of matmuls if every use of the term is as a factor of one."""
+    dtypes = {i.name: i.dtype for i in g.inputs}
     dtype = narrow_type(t, dtypes.__getitem__)
-    users = [u for u in walk(*g.terms) if any(c is t for c in children(u))]
-    sums = [r for r in reductions(*g.terms) if r.op == "sum" and t in factors(r.body) and r.axis in free(t)]
-    others = [u for u in users if not any(u in _spine(r.body) or u is r for r in sums)]
-    if dtype in NARROW and sums and not others and not any(o.term is t for o in g.outputs):
-        return dtype
-    return "float32"
+    sums = [r for r in reductions(*g.terms) if r in contractions and t in factors(r.body) and r.axis in free(t)]
+    spines = {u for r in sums for u in (*_spine(r.body), r)}
+    elsewhere = any(t in children(u) and u not in spines for u in walk(*g.terms)) or t in g.terms
+    return dtype if dtype in NARROW and sums and not elsewhere else "float32"
 
 
 def _spine(body: Term) -> list[Term]:

@@ -96,7 +96,7 @@ def row_sets(g: Graph, s: Structure) -> list[frozenset[Axis]]:
     if not s.contractions:
         beside = contiguous(g)
         rest = stored - beside
-        return [rest] if rest else [stored]
+        return [rest, stored] if rest else [stored]
     candidates = dict.fromkeys(side & stored for c in s.contractions for side in (c.left, c.right) if side & stored)
     beside = contiguous(g)
     ranked = sorted(candidates, key=lambda rows: (_misfits(rows, s.contractions), bool(rows & beside), -len(rows)))

@@ -12,8 +12,9 @@ from dataclasses import replace as replaced
 from cleave.candidate import Candidate, Fold, Split
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, Reduce, Term, children, free, rebuild, substitute_axes, walk
-from cleave.ir.index import Index, Symbol, index, of, symbols_of
+from cleave.ir.graph import Graph, Reduce, Term, children, free, rebuild, rename_axis, substitute_axes, walk
+from cleave.ir.index import Index, Symbol, index, of
+from cleave.schedule.clashes import fresh_name
 from cleave.schedule.partition import Partition, Piece, cut
 from cleave.schedule.roles import Role
 from cleave.tile.plan import Chunk
@@ -60,25 +61,36 @@ def _one_kernel(pieces: tuple[Piece, ...]) -> Piece:
 
 
 def collapse(c: Candidate, folds: tuple[Fold, ...], split: Split) -> Piece:
-    """A split into one chunk: the outer axis is at 0, and reductions over it are their bodies."""
+    """A split into one chunk is no split: the outer axis is at 0, reductions over it are their bodies, the chunk is the axis."""
+    names = {a.name for a in c.graph.axes if a is not split.inner}
+    base = Axis(split.base if split.base not in names else fresh_name(split.base, names), base_extent(c, split))
     made: dict[Term, Term] = {}
-    zero: Mapping[Axis, Index] = {split.outer: index(0)}
 
     def go(t: Term) -> Term:
         for u in walk(t):
             if u not in made:
-                new = rebuild(u, [made[x] for x in children(u)]) if children(u) else u
-                made[u] = new.body if isinstance(new, Reduce) and new.axis is split.outer else new
-        return substitute_axes(made[t], zero)
+                made[u] = _collapsed(rebuild(u, [made[x] for x in children(u)]) if children(u) else u, split, base)
+        return substitute_axes(made[t], {split.outer: index(0)})
 
     outputs = tuple(replaced(o, term=go(o.term)) for o in c.graph.outputs)
     kept: list[Fold] = []
     for f in folds:
         members = tuple(go(m) for m in f.members)
-        if f.axis is not split.outer and all(isinstance(m, Reduce) for m in members):
-            axis = next(m.axis for m in members if isinstance(m, Reduce))
-            kept.append(replaced(f, axis=axis, members=members))
+        if f.axis is split.inner and all(isinstance(m, Reduce) for m in members):
+            kept.append(replaced(f, axis=base, members=members))
+        elif f.axis is not split.outer and members == f.members:
+            kept.append(f)
     return Piece(replaced(c.graph, outputs=outputs), tuple(kept))
+
+
+def _collapsed(t: Term, split: Split, base: Axis) -> Term:
+    match t:
+        case Reduce(_, axis, body) if axis is split.outer:
+            return body
+        case Reduce(op, axis, body) if axis is split.inner:
+            return Reduce(op, base, rename_axis(body, split.inner, base))
+        case _:
+            return t
 
 
 def symbol_named(g: Graph, name: str) -> Symbol:
@@ -112,12 +124,3 @@ def merge_roles(main: Mapping[Axis, Role], merge: Graph, outer: Axis) -> dict[Ax
         else:
             roles[a] = ("loop",)
     return roles
-
-
-def chunk_symbols(c: Candidate) -> frozenset[str]:
-    """Names that the caller does not bind: chunk lengths, and counts."""
-    return frozenset(n for s in c.splits for n in (s.count, s.chunk))
-
-
-def mentions_chunk(i: Index, c: Candidate) -> bool:
-    return any(s.name in chunk_symbols(c) for s in symbols_of(i))
