@@ -76,7 +76,7 @@ def schedule_dims(
     for name, value in schedule.bind.items():
         if (dims or {}).get(name, value) != value:
             raise ScheduleError(f"dim {name} = {(dims or {})[name]}: compiled for {value}", location=schedule.candidate)
-    placeholders = {name: 0 for name in derived}
+    placeholders = {c.symbol.name: c.symbol.minimum for c in schedule.chunks}
     values = bind_dims(_without_constraints(schedule), shapes, {**given, **placeholders})
     for chunk in schedule.chunks:
         values[chunk.symbol.name] = int(evaluate(chunk.length, values))
