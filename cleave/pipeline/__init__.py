@@ -1,0 +1,16 @@
+"""The driver: the phases in order, and what they give together. The only part that knows the order.
+
+search, verify, schedule    one phase each, from the parts that do them
+emit                        schedule -> executable
+optimize                    all of these and, on a GPU, a check of the kernel and a measurement
+load                        a saved result
+"""
+
+from __future__ import annotations
+
+from cleave.pipeline.emission import emit
+from cleave.pipeline.optimizer import optimize
+from cleave.pipeline.result import Build, Forced, Report, Result, Trial
+from cleave.pipeline.saved import load
+
+__all__ = ["Build", "Forced", "Report", "Result", "Trial", "emit", "load", "optimize"]

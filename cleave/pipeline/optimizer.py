@@ -1,0 +1,208 @@
+"""All phases in order: search, verify, schedule, emit; and on a GPU a check of the kernel and a measurement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cleave.candidate import Candidate, as_written
+from cleave.config import Config
+from cleave.errors import CleaveError
+from cleave.ir.graph import Graph
+from cleave.pipeline.phases import forced_schedules
+from cleave.pipeline.program import Program, graph_of
+from cleave.pipeline.result import MODELLED, Forced, Report, Result, Trial
+from cleave.pipeline.rulebooks import check_rulebook
+from cleave.pipeline.trial import make_trial, measured
+from cleave.records import Outcome
+from cleave.rewrite.rulebook import Rulebook
+from cleave.target import Target
+from cleave.tile.plan import Schedule
+from cleave.verify import Verdict, verify
+
+Progress = Callable[[str], None]
+
+_TRIED = 3
+"""Schedules that are checked, compiled and, on a GPU, timed: the best one of each candidate, best candidates first."""
+
+
+@dataclass
+class _State:
+    """What was found so far: enough for a result whenever the user stops."""
+
+    graph: Graph
+    config: Config
+    forced: Forced
+    candidates: tuple[Candidate, ...] = ()
+    verdicts: list[Verdict] = field(default_factory=list[Verdict])
+    trials: list[Trial] = field(default_factory=list[Trial])
+    search: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    search_text: str = ""
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    notes: list[str] = field(default_factory=list[str])
+    gpu: str | None = None
+    interrupted: bool = False
+
+    @contextmanager
+    def phase(self, name: str, progress: Progress | None) -> Generator[None]:
+        if progress is not None:
+            progress(name)
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
+
+    def result(self) -> Result:
+        report = Report(
+            self.search, self.search_text, self.seconds, self.gpu, self.interrupted, tuple(dict.fromkeys(self.notes))
+        )
+        trials = sorted(self.trials, key=_rank)
+        return Result(
+            self.graph, self.candidates, tuple(self.verdicts), tuple(trials), report, self.config, self.forced
+        )
+
+
+def _rank(t: Trial) -> tuple[bool, float, float]:
+    """What passed first; by measured, then by modelled time."""
+    times = [t.measured, t.modelled]
+    measured_, modelled = (float("inf") if v is None else v for v in times)
+    return t.outcome is not Outcome.OK, measured_, modelled
+
+
+def optimize(
+    program: Program,
+    bind: Mapping[str, int] | None = None,
+    target: Target | None = None,
+    config: Config | None = None,
+    *,
+    rules: Rulebook | None = None,
+    save: str | Path | None = None,
+    progress: Progress | None = None,
+    forced: Forced | None = None,
+) -> Result:
+    """Search, verify, schedule and compile a program for one binding of its dims; check and time it where a GPU is.
+
+    ``program``: a graph, or a function (see ``cleave.pipeline.program``). ``bind``: the shape that schedules are chosen
+    for; extents that callers may vary stay run-time arguments. ``target``: the GPU found here, else sm_90a. ``forced``:
+    tiles, skeleton, merge and split counts that the cost model does not choose. ``save``: a folder for the result.
+    ``progress`` is told the phase that begins. What fails is a row of the result. Ctrl-C ends with what was found.
+    Errors: bad input (CleaveError).
+    """
+    state = _State(graph_of(program), config or Config(), forced or Forced())
+    book = Rulebook.default() if rules is None else rules
+    state.notes += check_rulebook(book)
+    where = _target(target, state)
+    try:
+        _search(state, book, progress)
+        _verify(state, bind, progress)
+        _schedule(state, where, bind, progress)
+        _measure(state, bind or {}, progress)
+    except KeyboardInterrupt:
+        state.interrupted = True
+    result = state.result()
+    if save is not None:
+        result.save(save)
+    return result
+
+
+def _target(given: Target | None, state: _State) -> Target:
+    from cleave.runtime import device
+
+    if device.available():
+        state.gpu = device.properties().name
+        return given or device.target()
+    state.notes += [device.why_not_available(), MODELLED]
+    return given or Target("sm_90a")
+
+
+def _search(state: _State, book: Rulebook, progress: Progress | None) -> None:
+    from cleave.search import search
+
+    with state.phase("search", progress):
+        found = search(state.graph, book, state.config)
+    state.candidates = found.candidates
+    report = found.report
+    state.search = {
+        "stop": str(report.stop),
+        "rounds": len(report.rounds),
+        "nodes": report.rounds[-1].nodes if report.rounds else 0,
+        "seconds": report.seconds.total,
+        "matches": {name: count for name, count in report.matches.items() if count},
+    }
+    state.search_text = report.text()
+    state.interrupted = str(report.stop) == "interrupted"
+
+
+def _verify(state: _State, bind: Mapping[str, int] | None, progress: Progress | None) -> None:
+    for c in state.candidates:
+        with state.phase("verify", progress):
+            state.verdicts.append(verify(c, state.config, bind=bind))
+
+
+def _schedule(state: _State, target: Target, bind: Mapping[str, int] | None, progress: Progress | None) -> None:
+    chosen: list[Schedule] = []
+    with state.phase("schedule", progress):
+        for c in _sound(state):
+            chosen += _schedules(c, target, bind or {}, state)
+        chosen = list(_different(chosen))
+    for s in _best_of_each(chosen)[:_TRIED]:
+        with state.phase("tile program and compile", progress):
+            state.trials.append(make_trial(s, state.graph, state.config))
+
+
+def _sound(state: _State) -> list[Candidate]:
+    """Candidates that passed. The graph as written needs no proof: there is something to run when all else fails."""
+    passed = {v.candidate for v in state.verdicts if v.passed}
+    return [c for c in state.candidates if c.name in passed] or [as_written(state.graph)]
+
+
+def _schedules(c: Candidate, target: Target, bind: Mapping[str, int], state: _State) -> Sequence[Schedule]:
+    """Schedules of a candidate, best first; a candidate that can't be scheduled is a note."""
+    try:
+        return forced_schedules(c, target, bind, state.config, state.forced)
+    except CleaveError as error:
+        state.notes.append(f"candidate {c.name} was not scheduled: {error}")
+        return ()
+
+
+def _different(schedules: Sequence[Schedule]) -> Iterator[Schedule]:
+    """Candidates that give the same loops are one after scheduling."""
+    seen: set[tuple[object, ...]] = set()
+    for s in schedules:
+        programs = tuple(k.program.text() for k in s.kernels)
+        bindings = tuple(tuple(sorted((a.name, n) for a, n in k.binding.tiles.items())) for k in s.kernels)
+        key = (programs, bindings, s.merge, tuple(sorted(s.bind.items())), tuple(k.chain for k in s.kernels))
+        if key not in seen:
+            seen.add(key)
+            yield s
+
+
+def _best_of_each(schedules: Sequence[Schedule]) -> list[Schedule]:
+    """The best schedule of every candidate, then the rest; each part by modelled time."""
+    ranked = sorted(schedules, key=lambda s: float("inf") if s.modelled is None else s.modelled.microseconds)
+    first = list({s.candidate: s for s in reversed(ranked)}.values())
+    best = sorted(first, key=ranked.index)
+    return [*best, *(s for s in ranked if s not in best)]
+
+
+def _measure(state: _State, bind: Mapping[str, int], progress: Progress | None) -> None:
+    if state.gpu is None:
+        return
+    dims = {n: v for n, v in bind.items() if n in {s.name for s in state.graph.symbols}}
+    for number, trial in enumerate(state.trials):
+        if trial.outcome is Outcome.OK:
+            with state.phase("check and time on the GPU", progress):
+                state.trials[number] = measured(trial, state.graph, dims, state.config)
+    state.verdicts = [_with_kernel(v, state.trials) for v in state.verdicts]
+
+
+def _with_kernel(v: Verdict, trials: Sequence[Trial]) -> Verdict:
+    """The verdict with the kernel half of the final test: the worst of the candidate's trials."""
+    found = [t.kernel for t in trials if t.schedule.candidate == v.candidate and t.kernel is not None]
+    worst = max(found, key=lambda c: (c.outcome.failed, c.worst), default=None)
+    return v if worst is None else v.with_check(replace(worst, instances=sum(c.instances for c in found)))

@@ -1,0 +1,55 @@
+"""Rulebooks are checked before they are used: rules that did not come with cleave, once for each content hash."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from cleave.codegen import cache
+from cleave.rewrite import discover
+from cleave.rewrite.rule import Rule
+from cleave.rewrite.rulebook import Rulebook
+
+SUFFIX = ".rules"
+
+
+def check_rulebook(book: Rulebook) -> tuple[str, ...]:
+    """Property-test every rule of the user's, unless this very rulebook passed before; notes for the report.
+
+    Errors: a rule with a counterexample, or one that never fires (RuleError with its place). Without hypothesis (extra
+    ``test``) rules can't be tested; then the note says so, and what stands is that every candidate is verified.
+    """
+    new = new_rules(book)
+    if not new:
+        return ()
+    marker = cache.folder() / f"{book.hash}{SUFFIX}"
+    if marker.exists():
+        return (f"{_named(new)}: tested before (rulebook {book.hash[:12]})",)
+    if importlib.util.find_spec("hypothesis") is None:
+        return (f"{_named(new)}: not tested, hypothesis is not installed (pip install cleave[test])",)
+    from cleave.testing import check_rule
+
+    for rule in new:
+        check_rule(rule, book)
+    _remember(marker)
+    return (f"{_named(new)}: no counterexample found",)
+
+
+def new_rules(book: Rulebook) -> tuple[Rule, ...]:
+    """Rules that are on and did not come with cleave (those are tested when it is)."""
+    own = {path.resolve() for path in discover.rule_files(discover.BUILT_IN)}
+    return tuple(rule for rule in book.rules if rule.file.resolve() not in own)
+
+
+def _named(rules: tuple[Rule, ...]) -> str:
+    return f"rule{'s' * (len(rules) > 1)} {', '.join(rule.name for rule in rules)}"
+
+
+def _remember(marker: Path) -> None:
+    """A folder that can't be written costs the memory, not the result."""
+    try:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(marker, os.O_CREAT | os.O_WRONLY))
+    except OSError:
+        pass

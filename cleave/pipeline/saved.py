@@ -1,0 +1,247 @@
+"""A result on disk: a folder that is written whole or not at all, and read back with every part checked.
+
+    graph.txt         the input graph
+    candidates.json   candidates with derivations and folds
+    schedule.json     for each trial what the scheduler needs to make it again, and its text
+    N_entry.cu        CUDA text of kernel entry of trial N;  N_entry.ARCH.cubin, its machine code
+    report.json       verdicts, trials, times, environment
+
+A schedule is stored as the choices that lead to it. Loading makes it again from the saved candidate and compares the
+text, so that what runs is what was saved, or an error says that it is not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from cleave.candidate import Candidate, load_candidates, save_candidates
+from cleave.config import Config
+from cleave.environment import environment
+from cleave.errors import CleaveError, SavedFileError
+from cleave.ir.graph import Graph
+from cleave.ir.text import parse_graph
+from cleave.pipeline.phases import forced_schedules
+from cleave.pipeline.result import Forced, Report, Result, Trial
+from cleave.records import Outcome
+from cleave.target import Target
+from cleave.tile.plan import Schedule
+from cleave.verify import Check, Step, Verdict
+from cleave.verify import Outcome as Checked
+
+FORMAT, VERSION = "cleave-result", 1
+GRAPH, CANDIDATES, SCHEDULES, REPORT = "graph.txt", "candidates.json", "schedule.json", "report.json"
+_Saved = TypeVar("_Saved")
+
+
+class _SavedSchedule(msgspec.Struct, forbid_unknown_fields=True):
+    """One schedule: of which candidate, for what, and what it says."""
+
+    candidate: str
+    arch: str
+    shape: dict[str, int]
+    bind: dict[str, int]
+    text: str
+
+
+class _SavedSchedules(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    version: int
+    config: Config
+    forced: Forced
+    schedules: list[_SavedSchedule]
+
+
+class _SavedReport(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    version: int
+    environment: dict[str, Any]
+    result: dict[str, Any]
+
+
+# ---- writing
+
+
+def save_result(result: Result, folder: str | Path) -> None:
+    """Write everything into a new folder beside the wanted one, then put it in its place.
+
+    Errors: a path that exists and is no saved result, a folder that can't be written.
+    """
+    target = Path(folder)
+    if target.exists() and not _is_result(target):
+        raise SavedFileError("exists and is no saved result; nothing was written", location=str(folder))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise SavedFileError(f"can't be written: {error.strerror}", location=str(folder)) from None
+    try:
+        _write(result, fresh)
+        fresh.chmod(0o755)
+        _put_in_place(fresh, target)
+    except OSError as error:
+        raise SavedFileError(f"can't be written: {error.strerror}", location=str(folder)) from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _is_result(folder: Path) -> bool:
+    """An empty folder, or one that an earlier save wrote."""
+    return folder.is_dir() and (not any(folder.iterdir()) or all((folder / name).exists() for name in (GRAPH, REPORT)))
+
+
+def _put_in_place(fresh: Path, target: Path) -> None:
+    if not target.exists():
+        fresh.rename(target)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        target.rename(old / "replaced")
+        fresh.rename(target)
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _write(result: Result, folder: Path) -> None:
+    (folder / GRAPH).write_text(result.input.text(), encoding="utf-8")
+    if result.candidates:
+        save_candidates(result.candidates, folder / CANDIDATES)
+    schedules = [_saved_schedule(t.schedule) for t in result.trials]
+    _write_json(folder / SCHEDULES, _SavedSchedules(FORMAT, VERSION, result.config, result.forced, schedules))
+    for number, trial in enumerate(result.trials):
+        for name, content in _kernel_files(number, trial):
+            (folder / name).write_bytes(content)
+    _write_json(folder / REPORT, _SavedReport(FORMAT, VERSION, environment(), result.as_dict()))
+
+
+def _write_json(path: Path, value: msgspec.Struct) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+
+
+def _kernel_files(number: int, trial: Trial) -> Iterator[tuple[str, bytes]]:
+    for kernel in trial.source.kernels if trial.source is not None else ():
+        yield f"{number}_{kernel.entry}.cu", kernel.text.encode()
+    for b in trial.builds:
+        if b.cubin:
+            yield f"{number}_{b.entry}.{b.arch}.cubin", b.cubin
+
+
+def _saved_schedule(s: Schedule) -> _SavedSchedule:
+    return _SavedSchedule(s.candidate, s.target.arch, dict(s.shape), dict(s.bind), s.text())
+
+
+# ---- reading
+
+
+def load(folder: str | Path) -> Result:
+    """Read what ``Result.save`` wrote.
+
+    Errors: anything that is missing, damaged, or of another version (SavedFileError).
+    """
+    source = Path(folder)
+    if not source.is_dir():
+        raise SavedFileError("is no folder with a saved result", location=str(folder))
+    g = _graph(source)
+    report = _decoded(source, REPORT, _SavedReport)
+    saved = _decoded(source, SCHEDULES, _SavedSchedules)
+    candidates = load_candidates(source / CANDIDATES) if (source / CANDIDATES).exists() else ()
+    if any(c.origin != g for c in candidates):
+        raise SavedFileError(f"belongs to another graph than {GRAPH}", location=CANDIDATES)
+    rows: list[dict[str, Any]] = _list(report.result, "trials")
+    if len(rows) != len(saved.schedules):
+        raise SavedFileError(f"{len(rows)} trials, {len(saved.schedules)} schedules in {SCHEDULES}", location=REPORT)
+    schedules = _remade(saved, candidates)
+    try:
+        return Result(
+            g,
+            candidates,
+            tuple(map(_verdict, _list(report.result, "verdicts"))),
+            tuple(_trial(row, s) for row, s in zip(rows, schedules, strict=True)),
+            _report(report.result["report"]),
+            saved.config,
+            saved.forced,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise SavedFileError(f"is no saved result: {error}", location=REPORT) from None
+
+
+def _report(row: dict[str, Any]) -> Report:
+    return Report(
+        row["search"], row["search_text"], row["seconds"], row["gpu"], row["interrupted"], tuple(row["notes"])
+    )
+
+
+def _graph(source: Path) -> Graph:
+    try:
+        return parse_graph((source / GRAPH).read_text(encoding="utf-8"), GRAPH)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SavedFileError(f"{GRAPH} can't be read ({error}): no saved result", location=source.name) from None
+
+
+def _decoded(source: Path, name: str, kind: type[_Saved]) -> _Saved:
+    try:
+        found = msgspec.json.decode((source / name).read_bytes(), type=kind)
+    except OSError as error:
+        raise SavedFileError(f"can't be read: {error.strerror}", location=name) from None
+    except msgspec.MsgspecError as error:
+        raise SavedFileError(f"is no saved result: {error}", location=name) from None
+    written = (getattr(found, "format", ""), getattr(found, "version", 0))
+    if written != (FORMAT, VERSION):
+        raise SavedFileError(
+            f"is {written[0]} version {written[1]}, expected {FORMAT} version {VERSION}", location=name
+        )
+    return found
+
+
+def _list(result: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    rows = result.get(key)
+    if not isinstance(rows, list):
+        raise SavedFileError(f"has no list of {key}", location=REPORT)
+    return rows  # pyright: ignore[reportUnknownVariableType]
+
+
+def _remade(saved: _SavedSchedules, candidates: Sequence[Candidate]) -> list[Schedule]:
+    """The saved schedules, made again by the same choices; what comes out must be what was saved."""
+    made: dict[str, Schedule] = {}
+    for s in saved.schedules:
+        if s.text not in made:
+            made.update({other.text(): other for other in _siblings(s, saved, candidates)})
+        if s.text not in made:
+            raise SavedFileError("a schedule differs from its saved text: another version wrote it", location=SCHEDULES)
+    return [made[s.text] for s in saved.schedules]
+
+
+def _siblings(s: _SavedSchedule, saved: _SavedSchedules, candidates: Sequence[Candidate]) -> Sequence[Schedule]:
+    """All schedules of the candidate that a saved one belongs to."""
+    found = [c for c in candidates if c.name == s.candidate]
+    if not found:
+        raise SavedFileError(f"candidate {s.candidate!r} is not in {CANDIDATES}", location=SCHEDULES)
+    counts = {split.count for split in found[0].splits}
+    bind = {**s.shape, **{n: v for n, v in s.bind.items() if n not in counts}}
+    try:
+        return forced_schedules(found[0], Target(s.arch), bind, saved.config, saved.forced)
+    except CleaveError as error:
+        raise SavedFileError(f"a schedule can't be made again: {error}", location=SCHEDULES) from None
+
+
+def _verdict(row: dict[str, Any]) -> Verdict:
+    return Verdict(str(row["candidate"]), tuple(_check(c) for c in row["checks"]))
+
+
+def _check(row: dict[str, Any]) -> Check:
+    worst = float("inf") if row["worst"] is None else float(row["worst"])
+    return Check(Step(row["step"]), Checked(row["outcome"]), int(row["instances"]), worst, str(row["detail"]))
+
+
+def _trial(row: dict[str, Any], s: Schedule) -> Trial:
+    """The trial with its CUDA text generated again; builds come from the compiler's cache when they are asked for."""
+    from cleave.pipeline.trial import compiled
+
+    tile, kernel = (None if row[k] is None else _check(row[k]) for k in ("tile", "kernel"))
+    trial = Trial(s, Outcome(row["outcome"]), str(row["detail"]), tile, kernel=kernel, times=row["measured_s"])
+    return compiled(trial) if trial.outcome is Outcome.OK else trial

@@ -1,0 +1,95 @@
+"""The text of a result: search, candidates with derivations, verdicts, schedules, resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cleave.candidate import Candidate
+from cleave.pipeline.result import Result, Trial
+
+
+def show_result(result: Result) -> str:
+    parts = [_search_lines(result), _candidate_lines(result), _trial_lines(result), _ending(result)]
+    return "\n".join("\n".join(part).rstrip() for part in parts if part) + "\n"
+
+
+def _search_lines(result: Result) -> list[str]:
+    return ["== search", result.input.text().rstrip(), result.report.search_text.rstrip()]
+
+
+# ---- candidates
+
+
+def _candidate_lines(result: Result) -> list[str]:
+    lines = ["== candidates"]
+    verdicts = {v.candidate: v for v in result.verdicts}
+    for number, c in enumerate(result.candidates):
+        cost = f"; {c.cost}" if c.cost is not None else ""
+        lines.append(f"{number} {c.name}: {', '.join(c.rules) or 'no rule'}; {c.exactness}{cost}")
+        verdict = verdicts.get(c.name)
+        lines.append(f"  verification: {verdict.summary()}" if verdict is not None else "  not verified")
+        lines += [f"  note: {note}" for note in c.notes]
+    for c in leading(result.candidates):
+        lines += show_derivation(c)
+    return lines
+
+
+def leading(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The best candidate of each set of split axes, those that a rule changed first."""
+    first: dict[frozenset[str], Candidate] = {}
+    for c in sorted(candidates, key=lambda c: not c.steps):
+        first.setdefault(frozenset(s.base for s in c.splits), c)
+    return list(first.values())
+
+
+def show_derivation(c: Candidate) -> list[str]:
+    """The candidate's graph, its steps (rule, place, before, after) and its folds."""
+    lines = [f"-- {c.name}", *_indented(c.graph.text())]
+    lines.append("  derivation:" if c.steps else "  derivation: none, the graph as written")
+    for number, s in enumerate(c.steps, 1):
+        way = " (backward)" if s.backward else ""
+        lines += [f"   {number:2d} {s.rule}{way} at {s.place}", f"        {s.before}", f"     -> {s.after}"]
+    for split in c.splits:
+        lines.append(f"  split: {split.base} into {split.count} chunks of {split.chunk} ({split.outer}, {split.inner})")
+    for f in c.folds:
+        lines.append(f"  fold over {f.axis}" + (", absorbing:" if f.absorbing else ":"))
+        lines += [f"    {m.op} restated as {carry}" for m, carry in zip(f.members, f.carry, strict=True)]
+    return lines
+
+
+def _indented(text: str) -> Iterator[str]:
+    return (f"  {line}" for line in text.rstrip().splitlines())
+
+
+# ---- schedules
+
+
+def _trial_lines(result: Result) -> list[str]:
+    lines = ["== schedules"]
+    for t in result.trials:
+        lines += t.lines()
+    if result.best is not None:
+        lines += ["-- chosen", result.best.schedule.text().rstrip()]
+    return lines
+
+
+def _ending(result: Result) -> list[str]:
+    lines = ["== result"]
+    best = result.best
+    lines.append("no schedule passed" if best is None else f"{best.name}: {best.time}")
+    if best is not None:
+        lines += _compiled_for(best)
+    spent = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.report.seconds.items())
+    lines.append(f"seconds: {spent}")
+    if result.report.gpu is not None:
+        lines.append(f"GPU: {result.report.gpu}")
+    lines += [f"note: {note}" for note in result.report.notes]
+    if result.report.interrupted:
+        lines.append("interrupted: this is what was found until then")
+    return lines
+
+
+def _compiled_for(t: Trial) -> Iterator[str]:
+    for arch in dict.fromkeys(b.arch for b in t.builds):
+        kernels = [b for b in t.builds if b.arch == arch]
+        yield f"compiled for {arch}: {'; '.join(str(b.resources) for b in kernels)}"
