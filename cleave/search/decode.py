@@ -1,7 +1,7 @@
 """Chosen e-nodes -> graph terms.
 
-In the e-graph the index of a split axis k means the whole position, below reductions over its pieces too. Here a reduction over
-Inner k puts  o * C + i  in the place of k, down to the loads.
+In the e-graph the index of a split axis k means the whole position, below reductions over its pieces too. Here a
+reduction over Inner k puts  o * C + i  in the place of k, down to the loads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,20 @@ from dataclasses import dataclass, field
 
 from cleave.candidate import Split
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Cast, Const, Graph, IndexValue, Map, Output, Reduce, Term, Where, free, graph, substitute_axes
+from cleave.ir.graph import (
+    Cast,
+    Const,
+    Graph,
+    IndexValue,
+    Map,
+    Output,
+    Reduce,
+    Term,
+    Where,
+    free,
+    graph,
+    substitute_axes,
+)
 from cleave.ir.index import Pred, axes_of, compare, inputs_of, symbols_of
 from cleave.ir.op import MAPS
 from cleave.search.egraph import EGraph
@@ -53,12 +66,16 @@ class Decoder:
         return pieces.outer if ref.part == "outer" else pieces.inner
 
     def in_chunks(self, term: Term) -> Term:
-        """The term with o * C + i for every splittable axis that is free in it next to one of its pieces or on its own."""
+        """The term with o * C + i for every splittable axis that is free in it next to one of its pieces or on its
+        own.
+        """
         mapping = {s.axis: s.pieces.position for s in self.encoding.splits.values() if s.axis in free(term)}
         return substitute_axes(term, mapping)
 
     def _leaf(self, t: ETerm) -> float:
-        """Number of the first leaf below: the order of factors that a reader expects, Q before K before V, scalars last."""
+        """Number of the first leaf below: the order of factors that a reader expects, Q before K before V, scalars
+        last.
+        """
         if t.op == "Leaf":
             number = t.plain[0]
             assert isinstance(number, int)
@@ -107,9 +124,11 @@ class Decoder:
 
 
 def decode(encoding: Encoding, roots: Sequence[ETerm], name: str) -> tuple[Graph, tuple[Split, ...]] | None:
-    """The graph of chosen terms, one for each output, with its splits; None if an output would depend on an axis it lacks.
+    """The graph of chosen terms, one for each output, with its splits; None if an output would depend on an axis it
+    lacks.
 
-    Each split adds the constraint count * chunk >= extent (for a ragged extent, which is no dim, the caller must see to it).
+    Each split adds the constraint count * chunk >= extent (for a ragged extent, which is no dim, the caller must see to
+    it).
     """
     source = encoding.graph
     decoder = Decoder(encoding)

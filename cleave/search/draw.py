@@ -49,8 +49,8 @@ def svg(g: EGraph, limit: int) -> str:
     shown, cut = _shown(g, limit)
     rows = _rows(g, shown)
     place, width, height = _layout(g, rows)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height + _LINE}" font-family="monospace"']
-    parts[0] += ' font-size="11">'
+    size = f'width="{width}" height="{height + _LINE}"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="monospace" font-size="11">']
     for c in shown:
         x, y, w, h = place[c]
         for k in sorted({k for n in g.classes[c] for k in n.operands if k in place}):
@@ -69,7 +69,7 @@ def svg(g: EGraph, limit: int) -> str:
 
 
 def _shown(g: EGraph, limit: int) -> tuple[list[int], int]:
-    """Classes to show, nearest to the roots first until ``limit`` e-nodes are met, and how many e-nodes are left out."""
+    """Classes to show, nearest to the roots first up to ``limit`` e-nodes, and how many e-nodes are left out."""
     order: dict[int, None] = dict.fromkeys(g.roots)
     queue, total = list(order), 0
     kept: list[int] = []

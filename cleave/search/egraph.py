@@ -1,7 +1,8 @@
-"""A snapshot of the e-graph as plain data: classes of e-nodes, the axes of each class, the recorded matches of the rules.
+"""A snapshot of the e-graph as plain data: classes of e-nodes, the axes of each class, the recorded matches of the
+rules.
 
-Classes are numbered canonically (from the leaves up, by structure), so that neither egglog's ids nor hash seeds show anywhere.
-Operands of commutative operators are sorted, which drops the mirror images that commutativity makes.
+Classes are numbered canonically (from the leaves up, by structure), so that neither egglog's ids nor hash seeds show
+anywhere. Operands of commutative operators are sorted, which drops the mirror images that commutativity makes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class ENode:
 
 @dataclass(frozen=True)
 class Record:
-    """A match: the rule, the round in which it was new, and the values of ``Rule.variables``, in that order; terms as classes."""
+    """A match: the rule, the round in which it was new, and the values of ``Rule.variables``, in that order; terms as
+    classes.
+    """
 
     rule: str
     round: int
@@ -48,7 +51,7 @@ class Record:
 
 @dataclass(frozen=True)
 class EGraph:
-    """Classes by number; ``axes[c]`` is what class c may depend on; ``roots`` are the classes of the graph's outputs."""
+    """Classes by number; ``axes[c]`` is what class c may depend on; ``roots`` are the classes of the outputs."""
 
     classes: tuple[tuple[ENode, ...], ...]
     axes: tuple[frozenset[AxisRef], ...]
@@ -138,8 +141,10 @@ class _Reader:
         match op, inside:
             case "A", [str(name)]:
                 return AxisRef(name)
-            case ("Outer" | "Inner"), [AxisRef(name, _), _]:
-                return AxisRef(name, "outer" if op == "Outer" else "inner")
+            case "Outer", [AxisRef(name, _), _]:
+                return AxisRef(name, "outer")
+            case "Inner", [AxisRef(name, _), _]:
+                return AxisRef(name, "inner")
             case "DSym", [str(name)]:
                 return name
             case _, []:
@@ -169,7 +174,9 @@ def read_snapshot(serialized: bytes, signature: Signature, roots: Sequence[ETerm
     number = _numbered(raw)
     classes: list[tuple[ENode, ...]] = [()] * len(number)
     for eclass, c in number.items():
-        members = {enode(op, plain, [number[k] for k in ks]) for op, plain, ks in raw[eclass] if all(k in number for k in ks)}
+        members = {
+            enode(op, plain, [number[k] for k in ks]) for op, plain, ks in raw[eclass] if all(k in number for k in ks)
+        }
         classes[c] = tuple(sorted(members, key=_order))
     found = EGraph(tuple(classes), _axes(reader, number), (), _records(reader, number))
     return EGraph(found.classes, found.axes, tuple(_root(found, t) for t in roots), found.records)
@@ -186,7 +193,9 @@ def _order(n: ENode) -> tuple[Any, ...]:
 
 
 def _numbered(raw: Mapping[str, set[tuple[str, tuple[Plain, ...], tuple[str, ...]]]]) -> dict[str, int]:
-    """Numbers for classes, from the leaves up: those with a node over numbered classes come next, by their least such node."""
+    """Numbers for classes, from the leaves up: those with a node over numbered classes come next, by their least such
+    node.
+    """
     number: dict[str, int] = {}
     waiting = set(raw)
     while waiting:

@@ -4,7 +4,8 @@
     exts k    what the extent depends on: what owns a ragged extent; for Inner k S also k and Outer k S
     axes      of a leaf; paxes of a predicate: the whole of every axis in their index expressions
 
-Index expressions and predicates are opaque numbers. Splitting axis k brings one count S_k and one chunk length C_k, S_k * C_k >= k.
+Index expressions and predicates are opaque numbers. Splitting axis k brings one count S_k and one chunk length C_k, S_k
+* C_k >= k.
 """
 
 from __future__ import annotations

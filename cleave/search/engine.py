@@ -1,8 +1,8 @@
 """The border to egglog: saturation, one round a call, with limits between rounds; in this process or in a child.
 
-A round runs the analysis to its fixpoint, every family of rules once, and the analysis again. Nothing can stop egglog inside a
-round, hence the child: it sends a snapshot of the e-graph after each round (not more often than a quarter of the time permits), so
-that a limit, a crash or Ctrl-C keeps the last one.
+A round runs the analysis to its fixpoint, every family of rules once, and the analysis again. Nothing can stop egglog
+inside a round, hence the child: it sends a snapshot of the e-graph after each round (not more often than a quarter of
+the time permits), so that a limit, a crash or Ctrl-C keeps the last one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import msgspec
 
@@ -24,7 +24,9 @@ from cleave.errors import SearchError
 
 
 class Stop(StrEnum):
-    """Why a saturation ended. Saturated: no rule finds anything new, so the e-graph holds all that the rules can reach."""
+    """Why a saturation ended. Saturated: no rule finds anything new, so the e-graph holds all that the rules can
+    reach.
+    """
 
     SATURATED = "saturated"
     ROUNDS = "rounds"
@@ -35,7 +37,9 @@ class Stop(StrEnum):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What to run: programs as egglog text, and when to stop. ``dating`` holds one program a round, see ``Rulebook.tick_text``."""
+    """What to run: programs as egglog text, and when to stop. ``dating`` holds one program a round, see
+    ``Rulebook.tick_text``.
+    """
 
     rules: str
     program: str
@@ -161,23 +165,20 @@ def child() -> None:
 def _in_child(request: Request) -> Iterator[Message]:
     command = [sys.executable, "-c", "from cleave.search.engine import child; child()"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+    pipe, silence = subprocess.PIPE, subprocess.DEVNULL
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=silence, env=environment)
     received: queue.Queue[Message | None] = queue.Queue()
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    errors: list[bytes] = []
+    assert process.stdin is not None and process.stdout is not None
     threading.Thread(target=_receive, args=(process.stdout, received), daemon=True).start()
-    threading.Thread(target=lambda pipe: errors.append(pipe.read()), args=(process.stderr,), daemon=True).start()
     try:
         yield from _relay(process.stdin, received, request)
     finally:
         process.kill()
         process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            stream.close()
+        process.stdin.close()
 
 
-def _relay(stdin: BinaryIO, received: queue.Queue[Message | None], request: Request) -> Iterator[Message]:
+def _relay(stdin: IO[bytes], received: queue.Queue[Message | None], request: Request) -> Iterator[Message]:
     """Messages of the child; at the deadline, or when it ends without a word, the reason instead."""
     try:
         stdin.write(msgspec.msgpack.encode(request))
@@ -202,11 +203,12 @@ def _relay(stdin: BinaryIO, received: queue.Queue[Message | None], request: Requ
             deadline = time.monotonic() + request.seconds
 
 
-def _receive(stream: BinaryIO, received: queue.Queue[Message | None]) -> None:
+def _receive(stream: IO[bytes], received: queue.Queue[Message | None]) -> None:
     decoder = msgspec.msgpack.Decoder(Message)
     try:
-        while header := stream.read(_HEADER):
-            received.put(decoder.decode(stream.read(int.from_bytes(header, "big"))))
+        with stream:
+            while header := stream.read(_HEADER):
+                received.put(decoder.decode(stream.read(int.from_bytes(header, "big"))))
     except (OSError, ValueError, msgspec.MsgspecError):
         pass
     received.put(None)

@@ -1,9 +1,10 @@
 """How a candidate follows from the input graph: rewrites with rule, place, before and after, checked one by one.
 
-Every match that a rule made during saturation is an edge between two e-nodes of one class. ``Derivations.convert(a, b)`` turns a
-term into another of its class: if both are the same e-node, operand by operand (congruence); otherwise along edges, few and early
-ones first, where before each edge the term is first made to *be* the recorded match. Commutations are not listed, an equation
-that is used twice, or folded back and reopened, is listed once, and each is evaluated on a small instance.
+Every match that a rule made during saturation is an edge between two e-nodes of one class. ``Derivations.convert(a,
+b)`` turns a term into another of its class: if both are the same e-node, operand by operand (congruence); otherwise
+along edges, few and early ones first, where before each edge the term is first made to *be* the recorded match.
+Commutations are not listed, an equation that is used twice, or folded back and reopened, is listed once, and each is
+evaluated on a small instance.
 """
 
 from __future__ import annotations

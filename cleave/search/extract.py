@@ -1,11 +1,13 @@
-"""The k best graphs that an e-graph holds: exact best-first search over choices of one e-node a class, for several roots.
+"""The k best graphs that an e-graph holds: exact best-first search over choices of one e-node a class, for several
+roots.
 
-A *configuration* says for each splittable axis whether it stays whole or is split. It bans e-nodes: a whole axis has no reduction
-over its pieces, a split axis none over the axis itself, and a split is *chunk-local*: a reduction over Inner k depends on no
-reduction over Outer k nor over k. In each configuration the cheapest graphs of different form are kept, where the form is the
-multiset of reductions with the operations between them and what they depend on.
+A *configuration* says for each splittable axis whether it stays whole or is split. It bans e-nodes: a whole axis has no
+reduction over its pieces, a split axis none over the axis itself, and a split is *chunk-local*: a reduction over Inner
+k depends on no reduction over Outer k nor over k. In each configuration the cheapest graphs of different form are kept,
+where the form is the multiset of reductions with the operations between them and what they depend on.
 
-Bound of a partial choice: its cost so far plus the cheapest e-node of every class that any completion must contain (``needed``).
+Bound of a partial choice: its cost so far plus the cheapest e-node of every class that any completion must contain
+(``needed``).
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Extraction:
-    """Chosen graphs of one configuration, cheapest first; ``exact`` unless a limit was met and the greedy choice stepped in."""
+    """Chosen graphs of one configuration, cheapest first; ``exact`` unless a limit was met and the greedy choice
+    stepped in.
+    """
 
     split: frozenset[str]
     choices: tuple[Choice, ...]
@@ -61,7 +65,9 @@ class _Problem:
 def extract(
     graph: EGraph, cost: Sequence[Sequence[float]], split: frozenset[str], splittable: frozenset[str], limits: Limits
 ) -> Extraction:
-    """The best graphs in which exactly the axes ``split`` are split. ``cost[c][i]`` is the price of e-node i of class c."""
+    """The best graphs in which exactly the axes ``split`` are split. ``cost[c][i]`` is the price of e-node i of class
+    c.
+    """
     problem = _Problem(graph, split, _allowed(graph, split, splittable), [list(row) for row in cost])
     if not _prune(problem):
         return Extraction(split, (), True, 0)
@@ -185,7 +191,7 @@ def _needed(p: _Problem) -> list[int]:
 
 @dataclass(frozen=True)
 class _State:
-    """A partial choice: a linked list of (class, e-node), the open classes, the classes that any completion contains."""
+    """A partial choice: a linked list of (class, e-node), the open classes, the classes in any completion."""
 
     before: _State | None
     chosen: tuple[int, int] | None
@@ -275,7 +281,9 @@ def _reaches(p: _Problem, choice: Choice, start: Sequence[int], target: int) -> 
 
 
 def _greedy(p: _Problem) -> Choice | None:
-    """Each class takes the e-node whose chosen graph is cheapest, shared parts counted once; not always the best, always quick."""
+    """Each class takes the e-node whose chosen graph is cheapest, shared parts counted once; not always the best,
+    always quick.
+    """
     best: dict[int, tuple[float, int, frozenset[int]]] = {}
     price: dict[int, float] = {}
     changed = True
@@ -307,7 +315,8 @@ Form = frozenset[tuple[str, int]]
 
 
 def form(graph: EGraph, choice: Choice) -> Form:
-    """What tells two chosen graphs apart: the multiset of their reductions with the operations down to the next reductions.
+    """What tells two chosen graphs apart: the multiset of their reductions with the operations down to the next
+    reductions.
 
     Order of factors, association and names do not count.
     """

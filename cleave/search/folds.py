@@ -3,9 +3,10 @@
     outer stage   total_k = monoid_k over o of  B_k(partials, totals)         one total for each partial
     carry         carry_k = B_k with  partial_j := old_j,  total_j := new_j
 
-Nothing is guessed: the rules found the outer stage. Its carry is tried on a small instance (any order of chunks, empty chunks and
-dead rows included) against the reduction over the whole axis, since an outer stage need not be a fold (a division under the outer
-sum is none). A reduction over another axis gets the fold if its body is that of the partial, with what it depends on restated.
+Nothing is guessed: the rules found the outer stage. Its carry is tried on a small instance (any order of chunks, empty
+chunks and dead rows included) against the reduction over the whole axis, since an outer stage need not be a fold (a
+division under the outer sum is none). A reduction over another axis gets the fold if its body is that of the partial,
+with what it depends on restated.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from cleave.ir.index import Index, of, show_pred
 from cleave.ir.interp import Space, value
 from cleave.ir.op import MAPS, MONOIDS
 from cleave.search.instance import Instance
+from cleave.search.reducibility import is_small
 
 Array = NDArray[Any]
 _TOLERANCE = 1e-9
@@ -51,7 +53,9 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Pattern:
-    """A fold as a split candidate shows it: partials and totals in dependency order; ``base`` is the axis that was split."""
+    """A fold as a split candidate shows it: partials and totals in dependency order; ``base`` is the axis that was
+    split.
+    """
 
     graph: Graph
     splits: tuple[Split, ...]
@@ -78,10 +82,10 @@ def _axes(member: Reduce) -> tuple[Axis, ...]:
 # ---- patterns of a split candidate
 
 
-def patterns(
-    g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], instance: Instance | None
-) -> list[Pattern]:
-    """The folds that the outer stages of a graph show and that hold on the instance; without an instance there are none."""
+def patterns(g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], instance: Instance | None) -> list[Pattern]:
+    """The folds that the outer stages of a graph show and that hold on the instance; without an instance there are
+    none.
+    """
     if instance is None or not splits:
         return []
     trial = make_trial(g, splits, instance)
@@ -156,7 +160,7 @@ def holds(p: Pattern, trial: Trial, *, absorbing: bool = False) -> bool:
             count = trial.chunks.environment[p.split.outer].size
             orders = (range(count), range(count - 1, -1, -1))
             return all(_agree(_joined(p, trial, order, absorbing=absorbing), wanted) for order in orders)
-    except (CleaveError, ValueError):
+    except (CleaveError, ValueError, RuntimeError):  # RuntimeError: more axes than an array can have
         return False
 
 
@@ -204,7 +208,9 @@ def _at(values: Array, number: int, position: int) -> Array:
 
 
 def folds_of(g: Graph, known: Sequence[Pattern]) -> tuple[Fold, ...]:
-    """The folds of a candidate: over each axis, groups of reductions that depend on one another and match a known pattern."""
+    """The folds of a candidate: over each axis, groups of reductions that depend on one another and match a known
+    pattern.
+    """
     out: dict[Fold, None] = {}
     for axis in dict.fromkeys(r.axis for r in reductions(*g.terms)):
         members = [r for r in reductions(*g.terms) if r.axis is axis]
@@ -241,7 +247,7 @@ def _outer_pairs(members: Sequence[Reduce], p: Pattern) -> dict[int, Reduce]:
 
 
 def _body_pairs(axis: Axis, members: Sequence[Reduce], p: Pattern) -> dict[int, Reduce]:
-    """Members whose body is that of a partial, at position o * C + i (or at the piece itself), over restated members."""
+    """Members whose body is that of a partial, at position o * C + i or at the piece itself, with members restated."""
     position = _position(axis, p)
     if position is None:
         return {}
@@ -340,7 +346,10 @@ def _groups(kept: Iterable[int], p: Pattern) -> list[list[int]]:
 
 
 def dependent_passes(g: Graph, folds: Sequence[Fold]) -> int:
-    """Longest chain of reductions over one axis of which each needs the one before, members of a fold counted as one."""
+    """Longest chain of reductions over one axis, each needing the one before, members of a fold counted as one.
+
+    Axes of a small fixed extent do not count: what is held whole is passed over at no cost.
+    """
     together = {(r, f.axis): n for n, f in enumerate(folds) for r in f.members}
     depth: dict[Term, dict[Axis, tuple[int, int | None]]] = {}
     longest = 0
@@ -353,6 +362,6 @@ def dependent_passes(g: Graph, folds: Sequence[Fold]) -> int:
             number, last = below.get(t.axis, (0, None))
             mine = together.get((t, t.axis))
             below[t.axis] = (number if mine is not None and mine == last else number + 1, mine)
-            longest = max(longest, below[t.axis][0])
+            longest = longest if is_small(t.axis) else max(longest, below[t.axis][0])
         depth[t] = below
     return longest

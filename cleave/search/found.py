@@ -34,7 +34,7 @@ class Found:
         exactly = [c for c in self.candidates if _split_axes(c) == wanted]
         also = [c for c in self.candidates if split is not None and split in _split_axes(c)]
         if not (exactly or also):
-            found = sorted(set().union(*map(_split_axes, self.candidates)))
+            found = sorted(frozenset[str]().union(*map(_split_axes, self.candidates)))
             what = "no unsplit candidate" if split is None else f"no candidate splits {split!r}"
             raise SearchError(f"{what}; axes that candidates split: {', '.join(found) or 'none'}")
         return (exactly or also)[0]

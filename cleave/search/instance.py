@@ -1,7 +1,8 @@
 """A small instance of a graph: values for its dims and random inputs, for checking steps and folds in float64.
 
-Dims that are not fixed get different small values. Integer inputs hold numbers so small that every index built from them lies
-inside; what does not fit after a few tries has no instance. ``verify`` tests candidates at many sizes; this is one.
+Dims that are not fixed get different small values. Integer inputs hold numbers so small that every index built from
+them lies inside; what does not fit after a few tries has no instance. ``verify`` tests candidates at many sizes; this
+is one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Instance:
         return make_space(g.axes, self.inputs, dims)
 
     def _longest(self, g: Graph, split: Split) -> int:
-        """Extent of the axis that was split: that of its inner piece if there is but one chunk, and room for anything."""
+        """Extent of the axis that was split: that of its inner piece if there is but one chunk, and room for
+        anything.
+        """
         dims = {**self.dims, split.count: 1, split.chunk: 1 << 20}
         needed = owners(split.inner)
         space = make_space(tuple(a for a in g.axes if a in needed), self.inputs, dims)
@@ -71,7 +74,7 @@ def small_instance(g: Graph, seed: int = 0, attempts: int = 6) -> Instance | Non
             for t in walk(*g.terms):
                 value(t, space, memo)
             return made
-        except (CleaveError, IndexError):
+        except (CleaveError, IndexError, RuntimeError):  # RuntimeError: more axes than an array can have
             continue
     return None
 

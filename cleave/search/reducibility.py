@@ -1,7 +1,7 @@
 """Which axes may be split, read off the graph; nobody annotates.
 
-An axis is *reducible* if a reduction binds it. It may be *split* with a symbolic count if reductions bind it and nothing else
-does: then every use of it is a commutative monoid with an identity, and empty chunks are that identity.
+An axis is *reducible* if a reduction binds it. It may be *split* with a symbolic count if reductions bind it and
+nothing else does: then every use of it is a commutative monoid with an identity, and empty chunks are that identity.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph, reductions
 from cleave.ir.index import Symbol, axes_of, inputs_of, show
+
+SMALL = 512
+"""Fixed extents up to this are kept whole when the graph has another axis to split."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,12 @@ class ReducibilityTable:
     def splittable(self) -> tuple[Axis, ...]:
         return tuple(row.axis for row in self.rows if row.splittable)
 
+    @property
+    def worth_splitting(self) -> tuple[Axis, ...]:
+        """Splittable axes without those whose extent is fixed and small, unless there are no others."""
+        long = tuple(a for a in self.splittable if not is_small(a))
+        return long or self.splittable
+
     def text(self) -> str:
         return "".join(f"{row}\n" for row in self.rows)
 
@@ -54,14 +63,14 @@ def reducibility_table(g: Graph) -> ReducibilityTable:
     bound: dict[Axis, Counter[str]] = {}
     for r in reductions(*g.terms):
         bound.setdefault(r.axis, Counter())[r.op] += 1
-    return ReducibilityTable(tuple(_verdict(a, bound.get(a), a in stored) for a in g.axes))
+    return ReducibilityTable(tuple(_verdict(a, bound.get(a), stored) for a in g.axes))
 
 
-def _verdict(axis: Axis, monoids: Counter[str] | None, is_stored: bool) -> AxisVerdict:
+def _verdict(axis: Axis, monoids: Counter[str] | None, stored: frozenset[Axis]) -> AxisVerdict:
     if monoids is None:
-        return AxisVerdict(axis, False, False, "output axis: tile it" if is_stored else "no reduction binds it")
+        return AxisVerdict(axis, False, False, "output axis: tile it" if axis in stored else "no reduction binds it")
     folds = ", ".join(f"{op} x{count}" for op, count in sorted(monoids.items()))
-    if is_stored:
+    if axis in stored:
         return AxisVerdict(axis, True, False, f"{folds}, but also an output axis: a split would have to store chunks")
     if _is_one(axis):
         return AxisVerdict(axis, True, False, f"{folds}, but the extent is 1")
@@ -71,6 +80,17 @@ def _verdict(axis: Axis, monoids: Counter[str] | None, is_stored: bool) -> AxisV
     return AxisVerdict(axis, True, True, folds + ragged)
 
 
-def _is_one(axis: Axis) -> bool:
+def fixed_extent(axis: Axis) -> int | None:
+    """The extent if it can have but one value."""
     atom = axis.extent.atom
-    return axis.extent.constant == 1 or (isinstance(atom, Symbol) and atom.value == 1)
+    return atom.value if isinstance(atom, Symbol) else axis.extent.constant
+
+
+def is_small(axis: Axis) -> bool:
+    """Whether the whole axis surely fits where one tile does: a head, a rank."""
+    extent = fixed_extent(axis)
+    return extent is not None and extent <= SMALL
+
+
+def _is_one(axis: Axis) -> bool:
+    return fixed_extent(axis) == 1

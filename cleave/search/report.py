@@ -1,4 +1,6 @@
-"""What a search did: why it stopped, sizes after each round, matches of each rule, where its time went, what each axis allows."""
+"""What a search did: why it stopped, sizes after each round, matches of each rule, where its time went, what each
+axis allows.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from cleave.search.egraph import EGraph, ENode, enode, read_snapshot
 from cleave.search.encode import Encoding, encode
 from cleave.search.engine import Round, Stop
 from cleave.search.explain import Derivations
-from cleave.search.extract import Choice, Limits, configurations, extract, form
+from cleave.search.extract import Choice, Extraction, Limits, configurations, extract, form
 from cleave.search.folds import Pattern, dependent_passes, folds_of, patterns
 from cleave.search.found import Found
 from cleave.search.instance import Instance, small_instance
@@ -44,15 +44,19 @@ def search(
 ) -> Found:
     """Equivalent graphs of a graph, best first, with derivations and folds.
 
-    ``rules`` default to the installed rulebook without numerically unsafe rules. ``progress`` is called after each round of
-    saturation. ``sizes`` are the representative dims for ranking. ``weights`` names inputs that are parameters. Ctrl-C during the
-    search ends it with what was found so far. Raises SearchError if egglog refuses the rules.
+    ``rules`` default to the installed rulebook without numerically unsafe rules. ``progress`` is called after each
+    round of saturation. ``sizes`` are the representative dims for ranking. ``weights`` names inputs that are
+    parameters. Ctrl-C during the search ends it with what was found so far. Raises SearchError if egglog refuses the
+    rules.
     """
     config = config or Config()
     began = time.perf_counter()
     book, notes = selected(rules, config)
     table = reducibility_table(graph)
-    encoding = encode(graph, table.splittable, book.signature, weights)
+    encoding = encode(graph, table.worth_splitting, book.signature, weights)
+    whole = [a.name for a in table.splittable if a not in table.worth_splitting]
+    if whole:
+        notes.append(f"kept whole, since small and fixed: {', '.join(whole)}")
     state = _Saturation(_source_egraph(encoding))
     if config.ablation.algebra:
         state = _saturate(encoding, book, config, progress)
@@ -187,7 +191,9 @@ class _Work:
         priced = prices(self.graph, self.encoding, self.sizes)
         configured, cut = configurations(splittable, _CONFIGURATIONS)
         if cut:
-            self.notes.append(f"{len(splittable)} axes may be split; {_CONFIGURATIONS} combinations of them were searched")
+            self.notes.append(
+                f"{len(splittable)} axes may be split; {_CONFIGURATIONS} combinations of them were searched"
+            )
         written = form(self.graph, self._written())
         found: list[tuple[int, int, frozenset[str], Choice]] = []
         deadline = time.perf_counter() + _EXTRACTION_SECONDS
@@ -195,16 +201,16 @@ class _Work:
             seconds = max(deadline - time.perf_counter(), 0.0) / (len(configured) - order)
             limits = Limits(seconds=seconds, wanted=_PER_CONFIGURATION)
             result = extract(self.graph, priced, split, frozenset(splittable), limits)
-            self._remark(split, result.exact, len(result.choices))
+            self._remark(result)
             found += [(n, order, split, c) for n, c in enumerate(result.choices) if form(self.graph, c) != written]
         found.sort(key=lambda entry: entry[:2])
         return self._decoded(found)
 
-    def _remark(self, split: frozenset[str], exact: bool, found: int) -> None:  # noqa: FBT001
-        what = f"with {', '.join(sorted(split))} split" if split else "without a split"
-        if not exact:
+    def _remark(self, result: Extraction) -> None:
+        what = f"with {', '.join(sorted(result.split))} split" if result.split else "without a split"
+        if not result.exact:
             self.notes.append(f"extraction {what} met its limit: the best may be missing, a greedy choice stands in")
-        elif not found and len(split) == 1:
+        elif not result.choices and len(result.split) == 1:
             self.notes.append(f"no candidate {what}: a reduction within a chunk would need one over all chunks")
 
     def _written(self) -> dict[int, int]:
@@ -220,7 +226,7 @@ class _Work:
     def _decoded(self, found: Sequence[tuple[int, int, frozenset[str], Choice]]) -> list[_Draft]:
         out: list[_Draft] = []
         graphs = {self.encoding.graph}
-        for n, _, split, choice in found:
+        for _, _, split, choice in found:
             if len(out) >= self.config.limits.candidates - 1:
                 break
             terms = chosen_terms(self.graph, choice, self.graph.roots)
@@ -229,12 +235,15 @@ class _Work:
             if decoded is not None and decoded[0] not in graphs:
                 graphs.add(decoded[0])
                 name = "split " + ", ".join(sorted(split)) if split else "unsplit"
-                out.append(_Draft(f"{name} {n + 1}" if n else name, *decoded, roots, split))
+                number = 1 + sum(d.configuration == split for d in out)
+                out.append(_Draft(f"{name} {number}" if number > 1 else name, *decoded, roots, split))
         return out
 
     def _patterns(self, drafts: Sequence[_Draft], instance: Instance | None) -> list[Pattern]:
         if instance is None:
-            self.notes.append("no small instance of the graph was found, so folds and steps could not be tried: none are given")
+            self.notes.append(
+                "no small instance of the graph was found, so folds and steps could not be tried: none are given"
+            )
         bases = {s.count: s.axis for s in self.encoding.splits.values()}
         return [p for d in drafts for p in patterns(d.graph, d.splits, bases, instance)]
 
@@ -257,7 +266,7 @@ class _Work:
         ragged = {s.count: s.axis for s in self.encoding.splits.values()}
         stated = {s.count: str(p) for s in d.splits for p in d.graph.constraints if s.count in str(p)}
         return [
-            f"{s.count} * {s.chunk} must reach the longest {ragged[s.count].extent}: a ragged extent is no constraint on dims"
+            f"{s.count} * {s.chunk} must reach the longest {ragged[s.count].extent}, which is no dim to constrain"
             for s in d.splits
             if s.count not in stated
         ]
@@ -268,7 +277,9 @@ class _Work:
     # ---- ranking
 
     def _ranked(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Fewest passes that no fold joins first, then by cost; the graph as written last if another is better throughout."""
+        """Fewest passes that no fold joins first, then by cost; the graph as written last if another is better
+        throughout.
+        """
         price = {id(c): self._estimate(c) for c in candidates}
         written, others = candidates[0], candidates[1:]
         whole = [price[id(c)] for c in others if not c.splits]

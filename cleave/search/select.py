@@ -13,7 +13,9 @@ def selected(book: Rulebook | None, config: Config) -> tuple[Rulebook, list[str]
     if book is None:
         book = Rulebook.installed() if config.unsafe else Rulebook.default()
     reasons = {
-        "class numerically-unsafe": [r.name for r in book.rules if r.exactness is Exactness.UNSAFE and not config.unsafe],
+        "class numerically-unsafe": [
+            r.name for r in book.rules if r.exactness is Exactness.UNSAFE and not config.unsafe
+        ],
         "assumptions not granted": [r.name for r in book.rules if not _granted(r) <= config.assume],
         "reassociation off": [r.name for r in book.rules if not config.ablation.reassociation and exchanges_binders(r)],
     }

@@ -1,4 +1,6 @@
-"""Derivations as steps of a candidate: equations as text under the names of the input graph, evaluated on a small instance."""
+"""Derivations as steps of a candidate: equations as text under the names of the input graph, evaluated on a small
+instance.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from numpy.typing import NDArray
 
 from cleave.candidate import Step
 from cleave.errors import CleaveError
-from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, Term, free, substitute_axes
+from cleave.ir.axis import Axis, owners
+from cleave.ir.graph import Graph, Term, axes_in, free, substitute_axes
+from cleave.ir.index import evaluate
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.text import shared_names, show_term
 from cleave.rewrite.rule import Exactness, Rule
@@ -24,12 +27,15 @@ from cleave.search.term import ETerm
 
 Array = NDArray[Any]
 _TOLERANCE = 1e-8
+_MOST_AXES = 30
 _WEAKEST = (Exactness.EXACT, Exactness.REASSOCIATES, Exactness.UNSAFE)
 
 
 @dataclass(frozen=True)
 class Derived:
-    """The steps of a candidate and what they rest on. ``notes`` say if a step is false on the instance or none were found."""
+    """The steps of a candidate and what they rest on. ``notes`` say if a step is false on the instance or none were
+    found.
+    """
 
     steps: tuple[Step, ...]
     exactness: str
@@ -52,13 +58,13 @@ class Explainer:
     def __post_init__(self) -> None:
         encoding = self.decoder.encoding
         self.names = _names(encoding.graph, encoding.splits)
-        if self.instance is not None:
-            self.space = _space(encoding.graph, encoding.splits, self.instance)
+        if self.instance is not None and len(_order(encoding.graph.axes, encoding.splits)) <= _MOST_AXES:
+            self.space = _space(encoding.graph.axes, encoding.splits, self.instance)
 
     def explain(self, targets: Sequence[ETerm]) -> Derived:
         """Steps from the input graph to chosen terms, one for each output."""
         encoding = self.decoder.encoding
-        steps: dict[tuple[str, str, str], Step] = {}
+        steps: dict[tuple[str, frozenset[str]], Step] = {}
         used: dict[str, None] = {}
         notes: list[str] = []
         for o, target in zip(encoding.graph.outputs, targets, strict=True):
@@ -72,7 +78,7 @@ class Explainer:
             used |= dict.fromkeys(r.rule for r in rewrites)
             for place, r in equations(source, rewrites):
                 step = self._step(o.name, place, r)
-                steps.setdefault((step.rule, *sorted((step.before, step.after))), step)
+                steps.setdefault((step.rule, frozenset((step.before, step.after))), step)
                 if not self._is_true(r):
                     notes.append(f"a step is false on a small instance: {step.rule} at {step.place}")
         rules = [self.derivations.rules.by_name[name] for name in used]
@@ -92,12 +98,17 @@ class Explainer:
 
     def _is_true(self, r: Rewrite) -> bool:
         """Both sides have one value wherever both exist; without an instance nothing can be said."""
-        if self.space is None:
+        if self.instance is None:
             return True
         key = (r.before, r.after)
         if key not in self.verdicts:
             before, after = (self.decoder.in_chunks(self.decoder.term(t)) for t in key)
-            self.verdicts[key] = _equal(before, after, self.space, self.values)
+            if self.space is not None:
+                self.verdicts[key] = _equal(before, after, self.space, self.values)
+            else:  # too many axes for one array: only those of the equation
+                whole = [self.decoder.term(t) for t in key]
+                space = _space(axes_in([before, after, *whole]), self.decoder.encoding.splits, self.instance)
+                self.verdicts[key] = _equal(before, after, space, {})
         return self.verdicts[key]
 
 
@@ -109,20 +120,25 @@ def _equal(before: Term, after: Term, space: Space, memo: dict[Term, Array]) -> 
             return bool(np.allclose(a[inside], b[inside], _TOLERANCE, _TOLERANCE, equal_nan=True))
     except CleaveError:
         return False
+    except RuntimeError:  # more axes than an array can have
+        return True
 
 
-def _space(g: Graph, splits: Mapping[str, AxisSplit], instance: Instance) -> Space:
-    """Every axis of the input graph and both pieces of every axis that may be split."""
+def _order(axes: Sequence[Axis], splits: Mapping[str, AxisSplit]) -> list[Axis]:
+    """Axes, owners first, each that may be split followed by its pieces."""
+    pieces = {s.axis: (s.pieces.outer, s.pieces.inner) for s in splits.values()}
+    return list(dict.fromkeys(b for a in axes for b in (a, *pieces.get(a, ()))))
+
+
+def _space(axes: Sequence[Axis], splits: Mapping[str, AxisSplit], instance: Instance) -> Space:
+    """Some axes of the input graph and both pieces of those that may be split."""
     dims = dict(instance.dims)
-    order: list[Axis] = []
-    for a in g.axes:
-        order.append(a)
-        split = next((s for s in splits.values() if s.axis is a), None)
-        if split is not None:
-            longest = int(np.max(make_space(tuple(order), instance.inputs, dims).valid[a].sum(axis=-1), initial=1))
-            dims |= chunked(split.count, split.chunk, longest)
-            order += [split.pieces.outer, split.pieces.inner]
-    return make_space(tuple(order), instance.inputs, dims)
+    for split in splits.values():
+        order = sorted(owners(split.axis), key=lambda a: (len(owners(a)), a.name))
+        around = make_space(tuple(order), instance.inputs, dims)
+        longest = int(np.max(evaluate(split.axis.extent, around.environment, instance.inputs), initial=1))
+        dims |= chunked(split.count, split.chunk, longest)
+    return make_space(tuple(_order(axes, splits)), instance.inputs, dims)
 
 
 def _names(g: Graph, splits: Mapping[str, AxisSplit]) -> dict[Term, str]:

@@ -1,0 +1,301 @@
+"""Search end to end: candidates equal their graph, the named ones are there, limits and interrupts keep what was found."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cleave.candidate import Candidate, load_candidates
+from cleave.config import Ablation, Config, SearchLimits
+from cleave.errors import SearchError
+from cleave.ir.graph import Map, Reduce, reductions, walk
+from cleave.ir.interp import interpret
+from cleave.rewrite import Rulebook
+from cleave.search import Found, Round, Stop, search
+
+from tests.null import operators
+from tests.null.operators import ATTENTION, OTHERS, Operator
+
+ALL = (*ATTENTION, *OTHERS)
+QUICK = Config(isolate=False)
+
+
+@cache
+def operator(name: str) -> Operator:
+    return dict(ALL)[name]()
+
+
+@cache
+def found(name: str) -> Found:
+    return search(operator(name).graph, config=QUICK)
+
+
+def bindings(c: Candidate, sizes: Mapping[str, int], count: int, longest: int) -> dict[str, int]:
+    """Dims with every split in ``count`` chunks that reach ``longest``; many chunks leave empty ones."""
+    known = {s.name for s in c.graph.symbols}
+    out = {n: v for n, v in sizes.items() if n in known}
+    for s in c.splits:
+        out |= {s.count: count, s.chunk: -(-longest // count)}
+    return out
+
+
+@pytest.mark.parametrize("name", [name for name, _ in ALL])
+def test_every_candidate_equals_the_graph(name: str, rng: np.random.Generator) -> None:
+    op = operator(name)
+    for sizes in op.sizes:
+        inputs = op.inputs(sizes, rng)
+        wanted = interpret(op.graph, inputs, {n: v for n, v in sizes.items() if n in {s.name for s in op.graph.symbols}})
+        for c in found(name).candidates:
+            # one chunk; chunks that divide nothing; a chunk for each position; more chunks than positions
+            for count in (1, 2, 3, 7, 12) if c.splits else (1,):
+                got = interpret(c.graph, inputs, bindings(c, sizes, count, 7))
+                for output, reference in wanted.items():
+                    np.testing.assert_allclose(got[output], reference, 1e-9, 1e-12, err_msg=f"{name}, {c.name}, {count}")
+
+
+@pytest.mark.parametrize("name", [name for name, _ in ALL])
+def test_search_saturates_and_names_what_it_did(name: str) -> None:
+    report = found(name).report
+    assert report.stop is Stop.SATURATED
+    assert report.rounds[-1].nodes >= report.rounds[0].nodes
+    assert sum(report.matches.values()) > 0 or name == "sum"
+    assert "stop reason: saturated" in report.text()
+
+
+def outer_operations(c: Candidate, output: str) -> set[str]:
+    """Operations of an output above its first reduction."""
+    seen: set[str] = set()
+    stack = [o.term for o in c.graph.outputs if o.name == output]
+    while stack:
+        t = stack.pop()
+        if isinstance(t, Map):
+            seen.add(t.op)
+            stack += t.args
+    return seen
+
+
+def loops(c: Candidate) -> list[tuple[str, str]]:
+    return sorted((r.op, r.axis.kind) for r in reductions(*c.graph.terms) if r.axis.name != "d")
+
+
+@pytest.mark.parametrize("name", [name for name, _ in ATTENTION if name not in ("latent", "qk norm", "self")])
+def test_attention_divides_last_and_splits_as_flash_decoding(name: str) -> None:
+    """Best unsplit: division behind the second matmul. Best split: partial max, sum, accumulator; rescaled combine."""
+    axis_name = next(f.axis.name for f in found(name).pick().folds)
+    whole, split = found(name).pick(), found(name).pick(split=axis_name)
+    assert not whole.splits and "recip0" in outer_operations(whole, "O")
+    assert [r.op for r in reductions(*whole.graph.terms) if r.axis.name == axis_name] == ["max", "sum", "sum"]
+    assert split.splits[0].base == axis_name and split.splits[0].count.startswith("S_")
+    assert loops(split) == sorted([(op, kind) for op in ("max", "sum", "sum") for kind in ("inner", "outer")])
+    assert "recip0" in outer_operations(split, "O")
+    assert {"split-red", "telescope", "factor"} <= set(split.rules)
+
+
+def test_matmul_is_itself_and_split_k() -> None:
+    whole, split = found("matmul").pick(), found("matmul").pick(split="k")
+    assert whole.graph is found("matmul").candidates[0].origin and not whole.steps
+    assert [r.axis.kind for r in reductions(*split.graph.terms)] == ["inner", "outer"]
+    assert [str(p) for p in split.graph.constraints] == ["dim.k <= dim.C_k*dim.S_k"]
+    assert split.splits[0].count == "S_k" and split.splits[0].chunk == "C_k"
+
+
+def test_rms_norm_moves_behind_the_matmul() -> None:
+    best = found("rms norm and matmul").candidates[0]
+    assert "rsqrt" in outer_operations(best, "Y") and not best.splits
+
+
+def test_variance_has_no_chunk_local_split_and_says_so() -> None:
+    assert [c.name for c in found("variance").candidates] == ["as written"]
+    assert any("no candidate with k split" in note for note in found("variance").report.notes)
+
+
+def test_nothing_crosses_a_cast() -> None:
+    """Division cannot move out through a cast that the user wrote."""
+    assert all("recip0" not in outer_operations(c, "O") for c in found("cast").candidates)
+
+
+def test_the_graph_as_written_is_there_and_last_when_dominated() -> None:
+    for name, _ in ALL:
+        assert any(c.graph == operator(name).graph for c in found(name).candidates)
+    assert found("causal").candidates[-1].name == "as written"
+    assert found("swiglu").candidates[0].name == "as written"
+
+
+def test_candidates_have_the_free_axes_of_the_output_and_symbolic_counts() -> None:
+    for name, _ in ALL:
+        for c in found(name).candidates:
+            for s in c.splits:
+                assert {s.count, s.chunk} <= {x.name for x in c.graph.symbols}
+                assert s.outer in c.graph.axes and s.inner in c.graph.axes
+
+
+# ---- picking, saving
+
+
+def test_pick_lists_what_there_is() -> None:
+    f = found("matmul")
+    assert f.pick(index=1) is f.candidates[1]
+    with pytest.raises(SearchError, match="no candidate splits 'q'; axes that candidates split: k"):
+        f.pick(split="q")
+    with pytest.raises(SearchError, match="candidate 9: there are 2, numbered from 0"):
+        f.pick(index=9)
+
+
+def test_found_saves_and_loads(tmp_path: Path) -> None:
+    f = found("causal lse")
+    f.save(tmp_path / "candidates.json")
+    again = load_candidates(tmp_path / "candidates.json")
+    assert [c.graph for c in again] == [c.graph for c in f.candidates]
+    assert [c.folds for c in again] == [c.folds for c in f.candidates]
+    assert [c.steps for c in again] == [c.steps for c in f.candidates]
+    assert [str(c.cost) for c in again] == [str(c.cost) for c in f.candidates]
+
+
+def test_found_saves_ragged_candidates(tmp_path: Path) -> None:
+    f = found("ragged prefill")
+    f.save(tmp_path / "candidates.json")
+    assert [c.folds for c in load_candidates(tmp_path / "candidates.json")] == [c.folds for c in f.candidates]
+
+
+def test_found_and_its_e_graph_display() -> None:
+    f = found("causal")
+    assert "candidates:" in f.text() and "split t" in f.text()
+    assert "more e-nodes not shown" in f.egraph.text(limit=10)
+    assert f.egraph.dot().startswith("digraph") and f.egraph.svg().startswith("<svg")
+
+
+# ---- configuration
+
+
+def test_algebra_off_leaves_the_graph_as_written_without_folds() -> None:
+    f = search(operator("causal").graph, config=Config(ablation=Ablation(algebra=False)))
+    assert [(c.name, c.folds, c.splits) for c in f.candidates] == [("as written", (), ())]
+    assert f.egraph.node_count > 0 and not f.report.rounds
+
+
+def test_split_off_keeps_the_folds_of_unsplit_candidates() -> None:
+    f = search(operator("causal").graph, config=Config(ablation=Ablation(split=False), isolate=False))
+    assert not any(c.splits for c in f.candidates)
+    assert [len(fold.members) for fold in f.pick().folds] == [3]
+
+
+def test_reassociation_off_keeps_the_order_of_matmuls() -> None:
+    f = search(operator("chain").graph, config=Config(ablation=Ablation(reassociation=False), isolate=False))
+    assert not any("reassoc" in c.rules for c in f.candidates)
+    assert any("reassociation off: reassoc" in note for note in f.report.notes)
+    assert any("reassoc" in c.rules for c in found("chain").candidates)
+
+
+def test_assumptions_and_unsafe_rules_are_granted_by_the_configuration() -> None:
+    strict = search(operator("causal").graph, config=Config(assume=frozenset(), isolate=False))
+    assert all(not c.assumptions for c in strict.candidates)
+    assert any("assumptions not granted" in note for note in strict.report.notes)
+    assert all(r.exactness != "numerically-unsafe" for c in found("variance").candidates for r in [c])
+    loose = search(operator("variance").graph, config=Config(unsafe=True, assume=frozenset({"finite", "nonzero"}), isolate=False))
+    assert any(c.exactness == "numerically-unsafe" for c in loose.candidates)
+    assert loose.pick(split="k").splits
+
+
+def test_a_rulebook_without_a_family_cannot_use_it() -> None:
+    f = search(operator("causal").graph, rules=Rulebook.default().without("telescope"), config=QUICK)
+    assert not any("telescope" in c.rules for c in f.candidates)
+    assert not any(len(x.members) == 3 for c in f.candidates for x in c.folds)
+
+
+# ---- limits
+
+
+def test_progress_is_told_each_round_and_whole_search_is_quick() -> None:
+    seen: list[Round] = []
+    began = time.perf_counter()
+    f = search(operator("causal lse").graph, progress=seen.append)
+    assert time.perf_counter() - began < 10  # 0.5 s on a quiet machine; CI shares its cores
+    assert tuple(seen) == f.report.rounds and f.report.stop is Stop.SATURATED
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_round_and_node_limits_stop_and_keep_the_original(isolate: bool) -> None:
+    chain = operators.chain(8).graph
+    rounds = search(chain, config=Config(limits=SearchLimits(rounds=2, candidates=2), isolate=isolate))
+    assert rounds.report.stop is Stop.ROUNDS and len(rounds.report.rounds) == 2
+    nodes = search(chain, config=Config(limits=SearchLimits(nodes=60, candidates=2), isolate=isolate))
+    assert nodes.report.stop is Stop.NODES
+    assert all(any(c.graph == chain for c in f.candidates) for f in (rounds, nodes))
+
+
+def test_case_e03_long_sums_and_chains_end_at_a_limit_or_saturate() -> None:
+    limits = SearchLimits(nodes=20_000, seconds=2.0, candidates=3)
+    for op in (operators.sum_of(12), operators.chain(8)):
+        began = time.perf_counter()
+        f = search(op.graph, config=Config(limits=limits))
+        assert time.perf_counter() - began < 40
+        assert f.report.stop in (Stop.SATURATED, Stop.NODES, Stop.SECONDS)
+        assert any(c.graph == op.graph for c in f.candidates)
+
+
+def test_case_e06_candidates_do_not_depend_on_the_hash_seed() -> None:
+    script = (
+        "from tests.null import operators; from cleave.search import search\n"
+        "f = search(operators.attention(operators.causal, lse=True).graph)\n"
+        "print('\\n'.join(c.text() + str(c.steps) for c in f.candidates))"
+    )
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert texts[0] == texts[1] and "telescope" in texts[0]
+
+
+def test_an_interrupt_ends_the_search_with_what_was_found() -> None:
+    limits = SearchLimits(rounds=1000, nodes=10**9, seconds=60.0, candidates=2)
+    g = operators.chain(14).graph
+
+    def interrupt(done: Round) -> None:
+        if done.number == 2:
+            threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
+
+    began = time.perf_counter()
+    f = search(g, config=Config(limits=limits), progress=interrupt)
+    assert f.report.stop is Stop.INTERRUPTED and time.perf_counter() - began < 40
+    assert any(c.graph == g for c in f.candidates)
+
+
+def test_a_broken_rulebook_is_an_error_not_a_limit(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from cleave.rewrite.rulebook import RuleFile
+
+    book = Rulebook.default()
+    broken = RuleFile(tmp_path / "broken.egg", "(rule ((= e (Nothing x))) ())\n", (), ())
+    with pytest.raises(SearchError, match="egglog refused"):
+        search(operator("matmul").graph, rules=replace(book, files=(*book.files, broken)))
+
+
+def test_a_crash_of_the_child_keeps_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cleave.search import engine
+
+    monkeypatch.setattr(engine.sys, "executable", "/bin/false")
+    f = search(operator("matmul").graph)
+    assert f.report.stop is Stop.CRASHED and [c.name for c in f.candidates] == ["as written"]
+
+
+def test_importing_search_loads_nothing_heavy() -> None:
+    script = "import sys, cleave.search; print([m for m in ('egglog', 'sympy', 'cupy', 'torch', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_walk_finds_no_reference_in_a_candidate() -> None:
+    """Folds speak of references; candidates' graphs never do."""
+    for c in found("causal").candidates:
+        assert all(type(t).__name__ != "Ref" for t in walk(*c.graph.terms))
+        assert all(isinstance(m, Reduce) for f in c.folds for m in f.members)
