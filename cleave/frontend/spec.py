@@ -18,11 +18,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cleave.errors import GraphError, ShapeError
+from cleave.errors import ShapeError
 from cleave.frontend.context import fail
 from cleave.ir.axis import Axis
 from cleave.ir.dim import Dim, Symbol, dim, facts, is_name, of_value
-from cleave.ir.index import Index, evaluate, index, show, symbols_of
+from cleave.ir.index import Index, index, of, show, substitute, symbols_of
 from cleave.ir.op import DTYPES
 
 SpecLike: TypeAlias = str | Sequence[str | int | Dim]
@@ -122,7 +122,7 @@ def collect_dims(specs: Mapping[str, Spec]) -> dict[str, Dim]:
     for owner, spec in specs.items():
         for word in spec.words:
             for symbol in symbols_of(word.extent) if isinstance(word.extent, Index) else ():
-                given = dim_of(symbol)
+                given = of(symbol)
                 if found.setdefault(symbol.name, given) is not given:
                     first = f"{describe(found[symbol.name])} of {source[symbol.name]}"
                     fail(f"axis {symbol.name}: extent {first}, {describe(given)} of {owner}", ShapeError)
@@ -134,12 +134,6 @@ def collect_dims(specs: Mapping[str, Spec]) -> dict[str, Dim]:
     return found
 
 
-def dim_of(symbol: Symbol) -> Dim:
-    from cleave.ir.index import of
-
-    return of(symbol)
-
-
 def resolve(spec: Spec, dims: Mapping[str, Dim], owner: str) -> tuple[tuple[Axis, ...], ...]:
     """The axes of each dimension of a buffer; numbers become axes called after the owner and their place."""
     out: list[tuple[Axis, ...]] = []
@@ -148,6 +142,8 @@ def resolve(spec: Spec, dims: Mapping[str, Dim], owner: str) -> tuple[tuple[Axis
     for group in spec.groups:
         axes: list[Axis] = []
         for word in group:
+            if isinstance(word.extent, str) and word.extent not in dims:
+                fail(f"{owner}: no axis or dim is called {word.extent}: there are {', '.join(dims) or 'none'}")
             extent = dims[word.extent] if isinstance(word.extent, str) else index(word.extent)
             name = word.name or f"{owner}.{number}"
             if name in seen:
@@ -184,20 +180,18 @@ def is_anonymous(axis: Axis) -> bool:
     return "." in axis.name
 
 
+def settled(extent: Index) -> Index:
+    """The extent with the value of every symbol that has only one."""
+    return substitute(extent, {s: index(s.value) for s in symbols_of(extent) if s.value is not None})
+
+
 def fixed_value(extent: Index) -> int | None:
     """The value of an extent that has only one."""
-    if extent.constant is not None:
-        return extent.constant
-    if any(s.value is None for s in symbols_of(extent)):
-        return None
-    try:
-        return int(evaluate(extent, {}))
-    except GraphError:
-        return None
+    return settled(extent).constant
 
 
 def same_extent(a: Dim, b: Dim) -> bool:
-    return a is b or (fixed_value(a) is not None and fixed_value(a) == fixed_value(b))
+    return a is b or settled(a) is settled(b)
 
 
 def describe(extent: Dim) -> str:

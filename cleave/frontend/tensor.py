@@ -261,7 +261,8 @@ def _reduced(op: str, x: Tensor, axis: AxisLike, *, keepdims: bool) -> Tensor:
 
 
 def _slot_text(a: Axis) -> str:
-    return a.name if a.name == describe(a.extent) else f"{a.name}: {describe(a.extent)}"
+    extent = describe(a.extent)
+    return extent if a.name == extent.split(" ")[0] else f"{a.name}: {extent}"
 
 
 # ---- values

@@ -21,6 +21,7 @@ from cleave.frontend.spec import (
     parse_spec,
     resolve,
     same_extent,
+    settled,
 )
 from cleave.frontend.tensor import Item, Tensor, expression, is_integer, replaced, slot_number
 from cleave.ir.axis import Axis
@@ -74,8 +75,8 @@ def reshape(x: Tensor, shape: Sequence[str | int | Dim]) -> Tensor:
     stride = of_value(1)
     for number, a in reversed(list(enumerate(x.slots))):
         place = flat // stride
-        mapping[a] = place if number == 0 else place % a.extent
-        stride = stride * a.extent
+        mapping[a] = place if number == 0 else place % settled(a.extent)
+        stride = stride * settled(a.extent)
     live = {a: i for a, i in mapping.items() if not is_unit(a)}
     return replace(x, value=replaced(x.value, live), slots=tuple(new), label="")
 

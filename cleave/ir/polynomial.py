@@ -341,11 +341,34 @@ def _divided(a: Index, b: Index) -> tuple[Index, Index]:
 
 
 def _within(a: Index, b: Index) -> bool:
-    """0 <= a < b for sure: zero, a small constant, or a position on an axis of exactly that extent."""
+    """0 <= a < b for sure: a position on an axis of exactly that extent, or by ranges of positions and constants."""
     atom = a.atom
-    if isinstance(atom, Position):
-        return atom.axis.extent is b
-    return a.constant is not None and b.constant is not None and 0 <= a.constant < b.constant
+    if isinstance(atom, Position) and atom.axis.extent is b:
+        return True
+    limit, greatest = _value(b), _greatest(a)
+    return limit is not None and greatest is not None and greatest < limit
+
+
+def _value(extent: Index) -> int | None:
+    """A constant, or the value of a symbol that has only one."""
+    atom = extent.atom
+    return atom.value if isinstance(atom, Symbol) else extent.constant
+
+
+def _greatest(a: Index) -> int | None:
+    """An upper bound of a sum of positions on axes of known extent, none of them subtracted; so the sum is >= 0."""
+    total = 0
+    for monomial, c in a.terms:
+        if c < 0:
+            return None
+        reach = c
+        for atom, power in monomial:
+            extent = _value(atom.axis.extent) if isinstance(atom, Position) else None
+            if extent is None:
+                return None
+            reach *= max(extent - 1, 0) ** power
+        total += reach
+    return total
 
 
 def _floor(a: Index, b: Index) -> Index:
