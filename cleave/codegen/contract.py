@@ -1,7 +1,7 @@
 """The matmul of two tiles: which operand feeds which side of mma.m16n8k16, and how it gets there.
 
-    A (rows x k)   ldmatrix from a shared tile; or the registers of a fragment, repacked in place; or a fragment through shared memory
-    B (k x n)      ldmatrix from a shared tile, transposed if n is the contiguous axis; computed tiles go through shared memory
+A (rows x k)   ldmatrix from a shared tile, or a fragment: its registers repacked in place, or through shared memory
+B (k x n)      ldmatrix from a shared tile, transposed if n is contiguous; a computed tile goes through shared memory
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def _left(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
     match em.layouts.get(a.name):
         case SharedTile() as tile:
             if tile.dtype != dtype:
-                raise CodegenError(f"matmul of {tile.dtype} {a.name} with {dtype}: one type is needed", location=em.location)
+                raise CodegenError(
+                    f"matmul of {tile.dtype} {a.name} with {dtype}: one type is needed", location=em.location
+                )
             em.need(a.name)
             return _Left([load_left(tile, k)])
         case Rounded(operand, rounded, column) if rounded == dtype and column is k:

@@ -6,8 +6,8 @@ Discipline of the ring, with S slots and the copies of one trip in one group:
     each trip         wait until at most S - 2 groups are open; barrier; issue the group of trip + S - 1; compute
     after the loop    wait for everything; barrier
 
-The barrier of a trip is what frees the slot that this trip refills: it was read in the trip before, by everyone. The barrier after
-the loop frees all slots, so the next loop may take the same memory.
+The barrier of a trip is what frees the slot that this trip refills: it was read in the trip before, by everyone. The
+barrier after the loop frees all slots, so the next loop may take the same memory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
 
-from cleave.codegen import contract, elementwise, feed
+from cleave.codegen import accumulator, contract, elementwise, feed, reduction
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text, refs, row_positions
-from cleave.codegen.layout import Fragment, SharedTile
+from cleave.codegen.layout import Fragment, RowVector, SharedTile
 from cleave.codegen.range import extreme, multiple_of, varies
 from cleave.codegen.store import store
 from cleave.errors import CodegenError
@@ -32,7 +32,7 @@ from cleave.tile.program import Accumulator, Contract, Let, Loop, Stmt, Store, T
 ARCHITECTURES = ("sm_80", "sm_90a")
 NAME = "cta-ring"
 _HELD_REGISTERS = 128
-"""Fragments of a loop that still leave room for an operand held in registers: a thread has 255, addresses take up to 90."""
+"""Fragments of a loop up to which an operand may be held in registers: a thread has 255, addresses take up to 90."""
 
 
 # ---- where a block is
@@ -140,9 +140,9 @@ def statement(em: Emission, s: Stmt) -> None:
         case Let(name, axes, term):
             em.writer.line(f"// {name}[{', '.join(a.name for a in axes)}] = {term!r}")
             _let(em, s)
-        case Update(accumulator, term):
-            carried = "" if accumulator.carry is None else f"{accumulator.carry!r}, "
-            em.writer.line(f"// {accumulator.name} = {accumulator.op}({carried or accumulator.name + '~, '}{term!r})")
+        case Update(acc, term):
+            carried = "" if acc.carry is None else f"{acc.carry!r}, "
+            em.writer.line(f"// {acc.name} = {acc.op}({carried or acc.name + '~, '}{term!r})")
             _update(em, s)
         case Store(output, indices, value, _, _):
             em.writer.line(f"// {output}[{', '.join(map(repr, indices))}] = {value.name}")
@@ -156,7 +156,7 @@ def _let(em: Emission, s: Let) -> None:
         case Contract() as term:
             contract.value(em, s, term)
         case Reduce() as term:
-            elementwise.reduction(em, s, term)
+            reduction.reduction(em, s, term)
         case term:
             elementwise.elementwise(em, s, term)
 
@@ -164,12 +164,12 @@ def _let(em: Emission, s: Let) -> None:
 def _update(em: Emission, s: Update) -> None:
     acc = s.accumulator
     if not isinstance(s.term, Contract):
-        elementwise.update(em, acc, s.term)
+        accumulator.update(em, acc, s.term)
         return
     layout = em.layouts[acc.name]
     if not isinstance(layout, Fragment):
         em.refuse(acc.name, acc.axes, "a matmul adds to rows x one axis")
-    elementwise.carry(em, acc)
+    accumulator.carry(em, acc)
     if acc.op == "sum":
         contract.accumulate(em, s.term, layout.name)
         return
@@ -177,7 +177,7 @@ def _update(em: Emission, s: Update) -> None:
     contract.value(em, result, s.term)
     part = em.layouts[result.name]
     assert isinstance(part, Fragment)
-    joined = elementwise.combine(acc.op, f"{layout.name}[n][e]", f"{part.name}[n][e]")
+    joined = reduction.combine(acc.op, f"{layout.name}[n][e]", f"{part.name}[n][e]")
     elementwise.for_elements(em, layout.column, f"{layout.name}[n][e] = {joined};")
 
 
@@ -198,8 +198,8 @@ def _defines(s: Stmt) -> set[str]:
     match s:
         case Let(name):
             return {name}
-        case Update(accumulator, _):
-            return {accumulator.name}
+        case Update(acc, _):
+            return {acc.name}
         case Loop(accumulators=accumulators):
             return {a.name for a in accumulators}
         case Store():
@@ -211,7 +211,10 @@ def _defines(s: Stmt) -> set[str]:
 
 @dataclass(frozen=True)
 class _Ring:
-    """What one loop loads: sources and the addresses of their slots. ``tile``: the loop variable, ``place``: the position it sets."""
+    """What one loop loads: sources and the addresses of their slots.
+
+    ``tile`` is the loop variable, ``place`` the position that it sets.
+    """
 
     tiles: tuple[tuple[feed.Source, SharedTile], ...]
     tile: str
@@ -225,7 +228,7 @@ def loop(em: Emission, s: Loop) -> None:
     names = ", ".join(f"{c.name}[{', '.join(a.name for a in c.axes)}]" for c in s.accumulators)
     em.writer.line(f"// for {s.axis} in [{s.lower}, {s.upper})" + (f" carry {names}" if names else ""))
     for c in s.accumulators:
-        elementwise.declare(em, c)
+        accumulator.declare(em, c)
         if _deferrable(em, c, s):
             em.deferred.add(c.name)
     mark = em.shared.top
@@ -247,7 +250,7 @@ def loop(em: Emission, s: Loop) -> None:
         if c.name in em.deferred:
             layout = em.layouts[c.name]
             em.deferred.discard(c.name)
-            elementwise.quad(em, layout.name if isinstance(layout, elementwise.RowVector) else c.name, c.op)
+            reduction.quad(em, layout.name if isinstance(layout, RowVector) else c.name, c.op)
 
 
 def _limits(em: Emission, s: Loop) -> tuple[str, str]:
@@ -324,7 +327,7 @@ def _trips(em: Emission, s: Loop, ring: _Ring, low: str) -> None:
             em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {source.tile.bytes};")
         for c in s.accumulators:
             if c.name + "~" in _read_before(s):
-                elementwise.remember(em, c)
+                accumulator.remember(em, c)
         for inner in _ordered(s.body):
             statement(em, inner)
     for c in s.accumulators:
@@ -338,17 +341,17 @@ def _read_before(s: Loop) -> set[str]:
         match inner:
             case Let(_, _, term):
                 found.update(refs(term))
-            case Update(accumulator, term):
+            case Update(acc, term):
                 found.update(refs(term))
-                if accumulator.carry is not None:
-                    found.update(set(refs(accumulator.carry)) - {accumulator.name + "~"})
+                if acc.carry is not None:
+                    found.update(set(refs(acc.carry)) - {acc.name + "~"})
             case _:
                 pass
     return found
 
 
 def _deferrable(em: Emission, c: Accumulator, s: Loop) -> bool:
-    """Each lane may keep its own part of a row: nobody reads the whole inside the loop, and the carry acts on parts alike.
+    """Each lane may keep its own part of a row: nobody reads the whole inside the loop, and the carry acts on parts.
 
     sum: no carry, or own~ times what does not read own;  max, min: no carry.
     """

@@ -1,30 +1,18 @@
-"""Lets and updates without a matmul: elementwise tiles, masks, row reductions, vectors, and what a loop carries."""
+"""Lets that are computed element by element: fragments, rows, masks, and values that are left to their readers."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
 from cleave.codegen.emission import STORAGE_16, Emission
 from cleave.codegen.expression import At, Printer, exists, fragment_at, number, offset_text, pred_text, row_at
-from cleave.codegen.layout import Fragment, Inline, Layout, Rounded, RowVector, Scaled, SharedVector, Uniform
+from cleave.codegen.layout import Fragment, Inline, Layout, Rounded, RowVector, Scaled, Uniform
 from cleave.codegen.range import always, multiple_of
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Reduce, Ref, Term, Where, free
+from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Ref, Term, Where
 from cleave.ir.index import Position
-from cleave.ir.op import MAPS, MONOIDS
-from cleave.tile.program import Accumulator, Let
-
-_COMBINE = {"sum": "{} + {}", "max": "maximum({}, {})", "min": "minimum({}, {})"}
-
-
-def combine(op: str, a: str, b: str) -> str:
-    return f"({_COMBINE[op].format(a, b)})"
-
-
-def identity(op: str) -> str:
-    return number(MONOIDS[op].identity)
+from cleave.ir.op import MAPS
+from cleave.tile.program import Let
 
 
 def blocks_of(em: Emission, column: Axis) -> int:
@@ -57,7 +45,7 @@ def elementwise(em: Emission, let: Let, term: Term) -> None:
 
 
 def _deferred(em: Emission, let: Let, term: Term, columns: list[Axis]) -> Layout | None:
-    """Values that cost nothing until they are read: constants, constant positive scales, roundings of what exists already."""
+    """What costs nothing until it is read: constants, constant positive scales, roundings of what exists already."""
     known = constant(em, term)
     if known is not None:
         return Inline(Const(known))
@@ -164,7 +152,9 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
                 em.writer.line(f"if (present) read_fresh_two({name}[n][2 * h], {name}[n][2 * h + 1], {start} + n * 8);")
             else:
                 tests = f"{first}, {second}"
-                em.writer.line(f"if (present) read_fresh_pair({name}[n][2 * h], {name}[n][2 * h + 1], {start} + n * 8, {tests});")
+                em.writer.line(
+                    f"if (present) read_fresh_pair({name}[n][2 * h], {name}[n][2 * h + 1], {start} + n * 8, {tests});"
+                )
     return True
 
 
@@ -182,206 +172,3 @@ def _uniform(em: Emission, let: Let, term: Term) -> Layout:
     name = em.names.fresh(let.name)
     em.writer.line(f"const float {name} = {text};")
     return Uniform(name)
-
-
-# ---- reductions
-
-
-def reduction(em: Emission, let: Let, term: Reduce) -> None:
-    """A reduction over one tile, as a value of its own."""
-    name, columns = em.names.fresh(let.name), em.columns(let.axes)
-    if em.has_rows(let.axes) and not columns:
-        em.writer.line(f"float {name}[2] = {{{identity(term.op)}, {identity(term.op)}}};")
-        accumulate_rows(em, name, term)
-        quad(em, name, term.op)
-        em.layouts[let.name] = RowVector(name)
-    elif not columns and not em.has_rows(let.axes):
-        em.writer.line(f"float {name} = {identity(term.op)};")
-        _accumulate_uniform(em, name, term)
-        em.layouts[let.name] = Uniform(name)
-    elif len(columns) == 1 and not em.has_rows(let.axes):
-        vector = new_vector(em, name, columns[0], term.op)
-        em.layouts[let.name] = vector
-        _accumulate_vector(em, vector, term, lambda old: old)
-    else:
-        em.refuse(let.name, let.axes)
-
-
-def accumulate_rows(em: Emission, name: str, term: Reduce) -> None:
-    """Fold the columns that a thread owns into ``name[2]``; a constant positive scale is applied once, after a maximum."""
-    body, scale = term.body, 1.0
-    layout = em.layouts.get(body.name) if isinstance(body, Ref) else None
-    if isinstance(layout, Scaled) and term.op in ("max", "min"):
-        scale = layout.factor
-    elif term.axis not in free(body) and em.has_rows(free(body)):
-        em.refuse(name, free(body), f"reduced over {term.axis}, on which it does not depend")
-
-    def entry(which: str) -> str:
-        at = fragment_at(em, term.axis, entry=which, half="h")
-        return f"{layout.base.name}[n][{which}]" if scale != 1.0 and isinstance(layout, Scaled) else printer(at).element(body)
-
-    shared = Printer(em, At())
-
-    def printer(at: At) -> Printer:
-        return Printer(em, at, shared.hoisted, shared.bases)
-
-    both = combine(term.op, entry("2 * h"), entry("2 * h + 1"))
-    target = name
-    if scale != 1.0:
-        target = em.names.fresh("part")
-        em.writer.line(f"float {target}[2] = {{{identity(term.op)}, {identity(term.op)}}};")
-    with em.writer.unrolled("n", blocks_of(em, term.axis)), em.writer.unrolled("h", 2):
-        em.writer.line(f"{target}[h] = {combine(term.op, f'{target}[h]', both)};")
-    if scale != 1.0:
-        with em.writer.unrolled("h", 2):
-            em.writer.line(f"{name}[h] = {combine(term.op, f'{name}[h]', f'{target}[h] * {number(scale)}')};")
-
-
-def quad(em: Emission, name: str, op: str) -> None:
-    """Join the four lanes that share a row."""
-    with em.writer.unrolled("h", 2):
-        em.writer.line(f"{name}[h] = quad_{op}({name}[h]);")
-
-
-def _accumulate_uniform(em: Emission, name: str, term: Reduce) -> None:
-    """Every thread folds the whole tile: rare, and small."""
-    at = At({term.axis: f"({em.starts[term.axis]} + c)"}, {term.axis: "c"})
-    text = Printer(em, at).element(term.body)
-    with em.writer.block(f"for (int c = 0; c < {em.size(term.axis)}; c++)"):
-        em.writer.line(f"{name} = {combine(term.op, name, text)};")
-
-
-def new_vector(em: Emission, name: str, axis: Axis, op: str) -> SharedVector:
-    """FP32 in shared memory, at the identity."""
-    em.writer.line(f"const u32 {name} = shared_base + {em.shared.take(4 * em.size(axis))};")
-    em.writer.line("block_barrier();")
-    with em.writer.block(f"for (int r = thread; r < {em.size(axis)}; r += {em.threads})"):
-        em.writer.line(f"shared_write_float({name} + 4 * r, {identity(op)});")
-    return SharedVector(name, axis)
-
-
-def _accumulate_vector(em: Emission, vector: SharedVector, term: Reduce, carried: Callable[[str], str]) -> None:
-    """The block folds a tile into a vector, one element of it a thread; barriers keep readers before and after apart."""
-    at = At({vector.axis: f"({em.starts[vector.axis]} + r)", term.axis: f"({em.starts[term.axis]} + c)"}, {vector.axis: "r", term.axis: "c"})
-    text = Printer(em, at).element(term.body)
-    address = f"{vector.address} + 4 * r"
-    em.writer.line("block_barrier();")
-    with em.writer.block(f"for (int r = thread; r < {em.size(vector.axis)}; r += {em.threads})"):
-        em.writer.line(f"float x = {carried(f'shared_read_float({address})')};")
-        with em.writer.block(f"for (int c = 0; c < {em.size(term.axis)}; c++)"):
-            em.writer.line(f"x = {combine(term.op, 'x', text)};")
-        em.writer.line(f"shared_write_float({address}, x);")
-    em.writer.line("block_barrier();")
-
-
-# ---- accumulators
-
-
-def declare(em: Emission, acc: Accumulator) -> None:
-    """An accumulator before its loop, at the identity."""
-    columns, start = em.columns(acc.axes), identity(acc.op)
-    name = em.names.fresh(acc.name)
-    if len(columns) > 1 or (columns and not em.has_rows(acc.axes) and acc.carry is not None):
-        em.refuse(acc.name, acc.axes)
-    if em.has_rows(acc.axes) and columns:
-        em.writer.line(f"float {name}[{blocks_of(em, columns[0])}][4];")
-        for_elements(em, columns[0], f"{name}[n][e] = {start};")
-        em.layouts[acc.name] = Fragment(name, columns[0])
-    elif em.has_rows(acc.axes):
-        em.writer.line(f"float {name}[2] = {{{start}, {start}}};")
-        em.layouts[acc.name] = RowVector(name)
-    elif columns:
-        em.layouts[acc.name] = new_vector(em, name, columns[0], acc.op)
-    else:
-        em.writer.line(f"float {name} = {start};")
-        em.layouts[acc.name] = Uniform(name)
-
-
-def remember(em: Emission, acc: Accumulator) -> None:
-    """Keep the value before this iteration, for carries and terms that read it after the update."""
-    old = em.names.fresh(acc.name + "~")
-    match em.layouts[acc.name]:
-        case RowVector(name):
-            em.writer.line(f"const float {old}[2] = {{{name}[0], {name}[1]}};")
-            em.layouts[acc.name + "~"] = RowVector(old)
-        case Uniform(name):
-            em.writer.line(f"const float {old} = {name};")
-            em.layouts[acc.name + "~"] = Uniform(old)
-        case Fragment(name, column):
-            em.writer.line(f"float {old}[{blocks_of(em, column)}][4];")
-            for_elements(em, column, f"{old}[n][e] = {name}[n][e];")
-            em.layouts[acc.name + "~"] = Fragment(old, column)
-        case _:
-            em.refuse(acc.name + "~", acc.axes, "a vector in shared memory is read after its update only")
-
-
-def carry(em: Emission, acc: Accumulator) -> None:
-    """Restate the old value relative to the new state, in place."""
-    if acc.carry is None or acc.carry is Ref(acc.name + "~", acc.axes):
-        return
-    own = acc.name + "~"
-    saved = em.layouts.get(own)
-    em.layouts[own] = em.layouts[acc.name]  # the carry reads its own value where it stands
-    match em.layouts[acc.name]:
-        case Fragment(name, column):
-            text = Printer(em, fragment_at(em, column)).element(acc.carry)
-            for_elements(em, column, f"{name}[n][e] = {text};")
-        case RowVector(name):
-            text = Printer(em, row_at(em)).element(acc.carry)
-            with em.writer.unrolled("h", 2):
-                em.writer.line(f"{name}[h] = {text};")
-        case Uniform(name):
-            em.writer.line(f"{name} = {Printer(em, At()).element(acc.carry)};")
-        case _:
-            em.refuse(acc.name, acc.axes)
-    if saved is None:
-        del em.layouts[own]
-    else:
-        em.layouts[own] = saved
-
-
-def update(em: Emission, acc: Accumulator, term: Term) -> None:
-    """new = monoid(carry, term)."""
-    layout = em.layouts[acc.name]
-    if isinstance(layout, SharedVector):
-        if not isinstance(term, Reduce):
-            em.refuse(acc.name, acc.axes)
-        _accumulate_vector(em, layout, term, lambda old: old)
-        return
-    if isinstance(term, Reduce):
-        _update_reduction(em, acc, layout, term)
-        return
-    carry(em, acc)
-    match layout:
-        case Fragment(name, column):
-            text = Printer(em, fragment_at(em, column)).element(term)
-            for_elements(em, column, f"{name}[n][e] = {combine(acc.op, f'{name}[n][e]', text)};")
-        case RowVector(name):
-            text = Printer(em, row_at(em)).element(term)
-            with em.writer.unrolled("h", 2):
-                em.writer.line(f"{name}[h] = {combine(acc.op, f'{name}[h]', text)};")
-        case Uniform(name):
-            em.writer.line(f"{name} = {combine(acc.op, name, Printer(em, At()).element(term))};")
-        case _:
-            em.refuse(acc.name, acc.axes)
-
-
-def _update_reduction(em: Emission, acc: Accumulator, layout: Layout, term: Reduce) -> None:
-    carry(em, acc)
-    match layout:
-        case RowVector(name) if acc.name in em.deferred:
-            accumulate_rows(em, name, term)  # each lane keeps a part of its own until the loop is over
-        case RowVector(name) if acc.op in ("max", "min"):
-            accumulate_rows(em, name, term)
-            quad(em, name, acc.op)
-        case RowVector(name):
-            part = em.names.fresh("part")
-            em.writer.line(f"float {part}[2] = {{{identity(acc.op)}, {identity(acc.op)}}};")
-            accumulate_rows(em, part, term)
-            quad(em, part, acc.op)
-            with em.writer.unrolled("h", 2):
-                em.writer.line(f"{name}[h] = {combine(acc.op, f'{name}[h]', f'{part}[h]')};")
-        case Uniform(name):
-            _accumulate_uniform(em, name, term)
-        case _:
-            em.refuse(acc.name, acc.axes, f"a reduction over {term.axis} with rows and a column left; a matmul is needed")

@@ -33,7 +33,7 @@ CHUNK = 8
 
 @dataclass(frozen=True)
 class Memory:
-    """An array in global memory as one kernel sees it. ``fresh``: written by other blocks, so never through a read-only path."""
+    """An array in global memory as one kernel sees it. ``fresh``: other blocks write it, no read-only path may be used."""
 
     name: str
     dtype: str
@@ -191,7 +191,7 @@ class Emission:
         return ceildiv(longest, self.size(a))
 
     def corner(self, a: Axis, which: Corner) -> Index:
-        """Pseudo-symbol for the first or last position of an axis in the tile at hand; ``corners`` holds its C++ text."""
+        """Pseudo-symbol for the first or last position of an axis in the tile; ``corners`` holds its C++ text."""
         return of(Symbol(f"%{which}:{self.axis_name(a)}"))
 
     def open_tile(self, a: Axis, start: str, last: str, multiple: int) -> None:
@@ -238,4 +238,3 @@ class Emission:
     def refuse(self, name: str, axes: Iterable[Axis], why: str = ALLOWED) -> NoReturn:
         shown = ", ".join(a.name for a in sorted(axes, key=lambda a: a.name))
         raise CodegenError(f"value {name}[{shown}] is not expressible: {why}", location=self.location)
-

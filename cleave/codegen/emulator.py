@@ -1,7 +1,7 @@
 """Running emitted CUDA text on the CPU: g++ compiles the very text against another prelude (``prelude/emulator.h``).
 
-It stands in for the GPU in tests: it checks values, and refuses reads out of bounds, misaligned vector accesses, shared memory that
-is used without the barrier or wait it needs, and barriers that not every thread reaches. Times mean nothing.
+It stands in for the GPU in tests: it checks values, and refuses reads out of bounds, misaligned vector accesses, shared
+memory that is used without the barrier or wait it needs, and barriers that not every thread reaches. Times mean nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ from cleave.ir.op import round_to
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Parameter, Pointer, Scalar, Value, Workspace
 
 Array = NDArray[Any]
+_LAUNCH = """
+extern "C" int launch(
+    const u64* given, int blocks, int threads, int bytes, const u64* ranges, int count, u64 seed, char* message) {
+  arguments = given;
+  prepare(threads, bytes, ranges, count, seed);
+  run_blocks(blocks, thread_entry);
+  if (machine.failed) memcpy(message, machine.message, sizeof machine.message);
+  return machine.failed;
+}
+"""
 _OPTIONS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-w")
 _GUARD = 256
 _STORAGE: dict[str, Any] = {
@@ -46,9 +56,9 @@ def emulate(
 ) -> dict[str, Array]:
     """Outputs of an operator in float64, its kernels run in order on the CPU.
 
-    ``inputs`` are rounded to their storage types; outputs and workspaces start as NaN. ``dims`` binds symbols that no input shape
-    gives. ``seed`` decides the order of blocks and warps and when copies land. Errors (``CleaveError``): no g++, text that does not
-    compile, and everything that the emulator refuses.
+    ``inputs`` are rounded to their storage types; outputs and workspaces start as NaN. ``dims`` binds symbols that no
+    input shape gives. ``seed`` decides the order of blocks and warps and when copies land. Errors (``CleaveError``): no
+    g++, text that does not compile, and everything that the emulator refuses.
     """
     rng = np.random.default_rng(seed)
     values = _dims(operator, inputs, dims or {})
@@ -66,11 +76,13 @@ def emulate(
 class _Held:
     """An array at an address that is aligned as far as the operator requires and no further, between guards."""
 
-    def __init__(self, buffer: Buffer | Workspace, dims: Mapping[str, int], given: Any, rng: np.random.Generator) -> None:
+    def __init__(
+        self, buffer: Buffer | Workspace, dims: Mapping[str, int], given: Any, rng: np.random.Generator
+    ) -> None:
         self.dtype = buffer.dtype
         shape = tuple(int(evaluate(n, dims)) for n in buffer.shape)
         storage = np.dtype(_STORAGE[buffer.dtype])
-        size = math.prod(shape) * storage.itemsize
+        size = math.prod(shape) * int(storage.itemsize)
         raw = np.full(size + 2 * _GUARD + 256, 0xFF, dtype=np.uint8)
         alignment = max(buffer.alignment if isinstance(buffer, Buffer) else 256, storage.itemsize)
         start = -raw.ctypes.data % 256 + _GUARD - _GUARD % 256
@@ -199,23 +211,8 @@ def _program(kernel: KernelSource) -> str:
     """The emulator's prelude, the kernel as emitted, and a function that runs its blocks."""
     own = kernel.text.split(KERNEL_MARK, 1)[1]
     values = ", ".join(f"*({_c_type(p)}*)&arguments[{n}]" for n, p in enumerate(kernel.parameters))
-    return f"""{emulator_prelude()}{own}
-static const u64* arguments;
-static void thread_entry(int) {{ {kernel.entry}({values}); self().done = true; yield(); }}
-extern "C" int launch(const u64* given, int blocks, int threads, int bytes, const u64* ranges, int count, u64 seed, char* message) {{
-  Machine& m = machine;
-  arguments = given; m.threads = threads; m.failed = false; m.progress = 0; m.random.seed(seed); m.ranges.clear();
-  m.fibers.resize(threads); m.warps.resize(threads / 32); m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
-  for (int i = 0; i < count; i++)
-    m.ranges.push_back({{(const unsigned char*)ranges[3 * i], (const unsigned char*)ranges[3 * i + 1], ranges[3 * i + 2] != 0}});
-  std::vector<int> order(blocks);
-  for (int i = 0; i < blocks; i++) order[i] = i;
-  std::shuffle(order.begin(), order.end(), m.random);
-  for (int i = 0; i < blocks && !m.failed; i++) {{ blockIdx.x = order[i]; run_block(thread_entry); }}
-  if (m.failed) memcpy(message, m.message, sizeof m.message);
-  return m.failed;
-}}
-"""
+    call = f"static void thread_entry(int) {{ {kernel.entry}({values}); self().done = true; yield(); }}\n"
+    return emulator_prelude() + own + "static const u64* arguments;\n" + call + _LAUNCH
 
 
 def _c_type(p: Parameter) -> str:

@@ -1,4 +1,4 @@
-"""Index expressions, predicates and elements of values as C++ text, printed from their trees: every operation in parentheses."""
+"""Index expressions, predicates and elements as C++ text, printed from their trees: every operation in parentheses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LOG2_E = 1.4426950408889634
 
 @dataclass(frozen=True)
 class At:
-    """Where an element is: positions of tiled axes, indices inside their tiles, the row of the block, and its registers.
+    """Where an element is: positions of tiled axes, indices inside their tiles, the row of the block, its registers.
 
     ``half``: which of a thread's two rows; ``group``, ``entry``: which of a fragment's registers.
     """
@@ -212,7 +212,7 @@ def number(value: float) -> str:
 class Printer:
     """Prints elements of terms at one place.
 
-    What depends on rows alone is computed once a row and written at once: print first, then open the loop over elements.
+    What depends on rows alone is computed once a row, in lines written at once: print first, then open the loop.
     """
 
     em: Emission
@@ -286,26 +286,31 @@ class Printer:
     def reference(self, name: str, axes: tuple[Axis, ...]) -> str:
         em, at = self.em, self.at
         match em.layouts.get(name):
-            case Fragment(text, column):
-                if column not in at.local:
-                    em.refuse(name, axes, f"it lies along {column} in registers, and is read along another axis")
+            case Fragment(text, column) if column in at.local:
                 return self.fragment(text)
+            case Fragment(_, column):
+                return em.refuse(name, axes, f"it lies along {column} in registers, and is read along another axis")
             case Scaled(base, factor):
                 return f"({self.fragment(base.name)} * {number(factor)})"
             case Rounded(operand, dtype, _):
                 return f"round_to<{C_TYPES[dtype]}>({self.element(operand)})"
             case RowVector(text):
                 return f"{text}[{at.half}]"
+            case SharedTile() as tile:
+                return self.shared_element(name, tile)
+            case SharedVector() | Uniform() | Inline() as layout:
+                return self.without_rows(layout)
+            case None:
+                return em.refuse(name, axes)
+
+    def without_rows(self, layout: SharedVector | Uniform | Inline) -> str:
+        match layout:
             case Uniform(text):
                 return text
             case SharedVector(address, axis):
-                return f"shared_read_float({address} + 4 * {at.local[axis]})"
-            case SharedTile() as tile:
-                return self.shared_element(name, tile)
+                return f"shared_read_float({address} + 4 * {self.at.local[axis]})"
             case Inline(term):
                 return self.element(term)
-            case None:
-                return em.refuse(name, axes)
 
     def shared_element(self, name: str, tile: SharedTile) -> str:
         self.em.need(name)
@@ -322,7 +327,9 @@ class Printer:
             return em.parameters.scalar(memory)
         pointer = em.parameters.pointer(memory)
         if memory.dtype not in C_TYPES:
-            raise CodegenError(f"dtype {memory.dtype} of {load.input}: cta-ring reads {', '.join(C_TYPES)}", location=em.location)
+            raise CodegenError(
+                f"dtype {memory.dtype} of {load.input}: cta-ring reads {', '.join(C_TYPES)}", location=em.location
+            )
         function = "read_fresh" if memory.fresh else "read"
         where = offset_text(em, em.offset(load.input, load.indices), self.at)
         return f"{function}({pointer} + {where}, {exists(em, em.load_axes(load), self.at)})"

@@ -1,4 +1,4 @@
-"""Loaded tiles: which loads become tiles of 16-byte chunks in shared memory, and the asynchronous copies that fill them."""
+"""Loaded tiles: which loads become tiles of 16-byte chunks in shared memory, and the copies that fill them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cleave.tile.program import Let
 
 @dataclass(frozen=True)
 class Tile:
-    """A load as rows of contiguous chunks. ``row`` None: the rows of the block; ``column`` None: those, contiguous in memory.
+    """A load as rows of contiguous chunks. ``row`` None: the rows of the block; ``column`` None: those are contiguous.
 
     ``rest`` is the offset without the contiguous axis ``along``.
     """
@@ -113,9 +113,13 @@ def fill(em: Emission, source: Source, to: str) -> None:
     count = -(-total // threads)
     with em.writer.unrolled("x", count):
         if threads % tile.chunks == 0:
-            em.writer.line(f"const int r = thread / {tile.chunks} + x * {threads // tile.chunks}, c = thread % {tile.chunks};")
+            em.writer.line(
+                f"const int r = thread / {tile.chunks} + x * {threads // tile.chunks}, c = thread % {tile.chunks};"
+            )
         else:
-            em.writer.line(f"const int r = (thread + x * {threads}) / {tile.chunks}, c = (thread + x * {threads}) % {tile.chunks};")
+            em.writer.line(
+                f"const int r = (thread + x * {threads}) / {tile.chunks}, c = (thread + x * {threads}) % {tile.chunks};"
+            )
         if total % threads:
             with em.writer.block(f"if (r < {tile.rows})"):
                 _copy(em, source, to)
@@ -147,4 +151,3 @@ def _chunk_at(em: Emission, tile: Tile) -> At:
     if tile.row is None:
         return At({**row_positions(em, "r"), **positions}, {}, "r")
     return At({**positions, tile.row: f"({em.starts[tile.row]} + r)"})
-

@@ -20,8 +20,9 @@ from cleave.tile.plan import KernelPlan, Schedule
 def generate(schedule: Schedule) -> OperatorSource:
     """CUDA for every kernel of a schedule.
 
-    Kernels of a last-arriving merge come in pairs and become one launch. Errors (``CodegenError``): a skeleton that is unknown, a
-    value that the skeleton can't hold (named, with its axes and what is allowed), more shared memory than a block may have.
+    Kernels of a last-arriving merge come in pairs and become one launch. Errors (``CodegenError``): a skeleton that is
+    unknown, a value that the skeleton can't hold (named, with its axes and what is allowed), more shared memory than a
+    block may have.
     """
     memory = _memory(schedule)
     kernels: list[KernelSource] = []
@@ -112,7 +113,9 @@ def _emission(
     shared: SharedMemory,
 ) -> Emission:
     if plan.skeleton != cta_ring.NAME:
-        raise CodegenError(f"skeleton {plan.skeleton!r}: emitted are {cta_ring.NAME}", location=f"kernel {plan.program.name}")
+        raise CodegenError(
+            f"skeleton {plan.skeleton!r}: emitted are {cta_ring.NAME}", location=f"kernel {plan.program.name}"
+        )
     multiples = {c.symbol.name: c.multiple for c in schedule.chunks}
     em = Emission(
         plan.program, plan.binding, plan.chain, schedule.bind, memory, multiples, writer, names, parameters, shared
@@ -178,7 +181,8 @@ def _check_shared(schedule: Schedule, em: Emission, shared: SharedMemory) -> Non
     allowed = schedule.target.facts.shared_per_block
     if shared.most > allowed:
         raise CodegenError(
-            f"{shared.most} bytes of shared memory, {schedule.target.arch} allows {allowed}: smaller tiles or fewer stages",
+            f"{shared.most} bytes of shared memory, {schedule.target.arch} allows {allowed}: "
+            "smaller tiles or fewer stages",
             location=em.location,
         )
 

@@ -1,7 +1,7 @@
 """Layouts: where a value of a tile program lives while a kernel of the skeleton ``cta-ring`` runs.
 
-A block has 16 rows a warp. *Rows* are the tiled grid axes of ``Binding.rows`` (a product is flattened, slowest first); lane l of a
-warp owns rows l/4 and l/4 + 8 and, of every eight columns, 2(l%4) and the next: the C fragment of mma.m16n8k16.
+A block has 16 rows a warp. *Rows* are the tiled grid axes of ``Binding.rows`` (a product is flattened, slowest first);
+lane l of a warp owns rows l/4 and l/4 + 8 and, of every eight columns, 2(l%4) and the next: the C fragment of mma.m16n8k16.
 
     Fragment      rows x one axis, float name[columns / 8][4]
     RowVector     rows, float name[2], equal in the four lanes of a quad
@@ -16,8 +16,6 @@ warp owns rows l/4 and l/4 + 8 and, of every eight columns, 2(l%4) and the next:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
-
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Term
 
@@ -48,7 +46,7 @@ class Rounded:
 
 @dataclass(frozen=True)
 class SharedTile:
-    """``row``: the axis along rows of the tile, None for the rows of the block; ``column`` is contiguous, None if it is the rows."""
+    """``row``: the axis along rows of the tile, None: the rows of the block; ``column`` is contiguous, None: the rows."""
 
     address: str
     row: Axis | None
@@ -73,7 +71,7 @@ class Inline:
     term: Term
 
 
-Layout = Union[Fragment, RowVector, Scaled, Rounded, SharedTile, SharedVector, Uniform, Inline]
+Layout = Fragment | RowVector | Scaled | Rounded | SharedTile | SharedVector | Uniform | Inline
 
 ALLOWED = (
     "cta-ring holds rows x one axis or rows alone in registers, one axis without rows as a vector, "

@@ -1,4 +1,4 @@
-"""The last-arriving merge: one launch stores partials, and the block that completes a tile runs the second program's body on them.
+"""The last-arriving merge: the block that completes the partials of a tile runs the second program's body on them.
 
     partials -> fence -> counter of the tile += 1 -> the block that finds all others there: counter = 0, merge
 
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from cleave.codegen.emission import Emission, Memory
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
-from cleave.kernel import Workspace
 from cleave.ir.index import Index, index
+from cleave.kernel import Workspace
 from cleave.tile.program import Program
 
 
@@ -24,8 +24,11 @@ def shared_tiles(first: Program, second: Program, tiles: Sequence[str]) -> list[
     """
     kept = [(a, tile) for a, tile in zip(first.grid, tiles, strict=True) if a.kind != "outer"]
     if [a.extent for a, _ in kept] != [a.extent for a in second.grid]:
-        grids = f"[{', '.join(a.name for a in second.grid)}], blocks of the partials have [{', '.join(a.name for a, _ in kept)}]"
-        raise CodegenError(f"last-arriving merge over the grid {grids}", location=f"kernel {second.name}")
+        has, needed = (", ".join(a.name for a in axes) for axes in (second.grid, [a for a, _ in kept]))
+        raise CodegenError(
+            f"last-arriving merge over the grid [{has}], the blocks of the partials have [{needed}]",
+            location=f"kernel {second.name}",
+        )
     return [tile for _, tile in kept]
 
 

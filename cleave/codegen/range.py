@@ -1,4 +1,4 @@
-"""What is known about an index over the tile at hand: its greatest and least value, what divides it, if a predicate always holds.
+"""What is known about an index over a tile: its greatest and least value, what divides it, if a predicate always holds.
 
 Values are Index expressions over dims and corners (first and last positions of tiles), so they print like any other.
 """
@@ -87,7 +87,6 @@ def _joined(em: Emission, a: Index, b: Index, way: Way, kind: Way) -> Index | No
     if first is None or second is None:
         return (second if first is None else first) if way == _OTHER[kind] else None
     return minimum(first, second) if kind == "least" else maximum(first, second)
-
 
 
 def varies(em: Emission, expression: Index) -> bool:

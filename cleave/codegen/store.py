@@ -1,10 +1,10 @@
-"""Stores: two neighbouring columns at a time from a pointer for each row, or element by element where memory does not allow it."""
+"""Stores: two neighbouring columns at a time from a pointer for each row, or element by element."""
 
 from __future__ import annotations
 
+from cleave.codegen.elementwise import blocks_of
 from cleave.codegen.emission import C_TYPES, Emission
 from cleave.codegen.expression import At, Printer, exists, fragment_at, offset_text, row_at
-from cleave.codegen.elementwise import blocks_of
 from cleave.codegen.range import multiple_of
 from cleave.ir.axis import Axis
 from cleave.ir.index import Position
@@ -33,7 +33,9 @@ def store(em: Emission, s: Store) -> None:
 def _without_rows(em: Emission, s: Store, columns: list[Axis], pointer: str) -> None:
     if not columns:
         text = Printer(em, At()).element(s.value)
-        em.writer.line(f"if (thread == 0) write({pointer} + {offset_text(em, em.offset(s.output, s.indices), At())}, {text});")
+        em.writer.line(
+            f"if (thread == 0) write({pointer} + {offset_text(em, em.offset(s.output, s.indices), At())}, {text});"
+        )
         return
     axis = columns[0]
     at = At({axis: f"({em.starts[axis]} + r)"}, {axis: "r"})

@@ -7,13 +7,17 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-_RESERVED = frozenset(
-    "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum "
-    "explicit export extern false float for friend goto if inline int long mutable namespace new not operator or "
-    "private protected public register return short signed sizeof static struct switch template this throw true try "
-    "typedef typename union unsigned using virtual void volatile while xor f16 bf16 u16 u32 u64 i64 lane warp thread "
-    "row row_ok pair block shared base r c n e h x a b kk nn exp log read write".split()
-)
+_CPP = """
+alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum explicit
+export extern false float for friend goto if inline int long mutable namespace new not operator or private protected
+public register return short signed sizeof static struct switch template this throw true try typedef typename union
+unsigned using virtual void volatile while xor
+"""
+_OURS = """
+f16 bf16 u16 u32 u64 i64 lane warp thread row pair block shared shared_base r c n e h p x a b kk nn left present least
+greatest square sigmoid silu maximum minimum round_to pack read write arrive reset publish swizzle exp log
+"""
+_RESERVED = frozenset(f"{_CPP} {_OURS}".split())
 
 
 class Writer:

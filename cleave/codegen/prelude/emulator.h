@@ -266,3 +266,19 @@ static void run_block(void (*entry)(int)) {
     seen = m.progress;
   }
 }
+static void prepare(int threads, int bytes, const u64* ranges, int count, u64 seed) {
+  Machine& m = machine;
+  m.threads = threads; m.failed = false; m.progress = 0;
+  m.random.seed(seed);
+  m.fibers.resize(threads); m.warps.resize(threads / 32);
+  m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
+  m.ranges.clear();
+  for (int i = 0; i < count; i++)
+    m.ranges.push_back({(const unsigned char*)ranges[3 * i], (const unsigned char*)ranges[3 * i + 1], ranges[3 * i + 2] != 0});
+}
+static void run_blocks(int blocks, void (*entry)(int)) {
+  std::vector<int> order(blocks);
+  for (int i = 0; i < blocks; i++) order[i] = i;
+  std::shuffle(order.begin(), order.end(), machine.random);
+  for (int i = 0; i < blocks && !machine.failed; i++) { blockIdx.x = order[i]; run_block(entry); }
+}
