@@ -20,7 +20,7 @@ from cleave.schedule.partition import Partition, Piece, cut, inner_contractions,
 from cleave.schedule.placement import Placement, Sizes, placements
 from cleave.schedule.roles import Plan
 from cleave.schedule.rows import row_sets, rowless, structure
-from cleave.schedule.splits import chunk_of, collapse, cut_at_partials, merge_roles
+from cleave.schedule.splits import base_extent, chunk_of, collapse, cut_at_partials, merge_roles
 from cleave.target import Target
 from cleave.tile.plan import Binding, Chain, KernelPlan, Merge, Schedule
 from cleave.tile.program import Program, Store, program_axes, statements
@@ -290,20 +290,21 @@ def _values(r: _Request, v: _Variant, count: int, tile: int) -> dict[str, int]:
     """Dims with the count and chunk length of the split."""
     if v.split is None:
         return dict(r.dims)
-    chunk = chunk_of(r.candidate, v.split, tile)
-    values = {**r.dims, v.split.count: count}
-    return {**values, v.split.chunk: int(evaluate(chunk.length, values))}
+    extent = int(evaluate(base_extent(r.candidate, v.split), r.dims))
+    return {**r.dims, v.split.count: count, v.split.chunk: -(-extent // (count * tile)) * tile}
 
 
 def _separate_launches(r: _Request, v: _Variant, count: int) -> Iterator[Schedule]:
     first = _kernels(r, v, v.partition.pieces[0], count)
     if not first:
         return
-    multiple = [_chunk_tile(v, k) for k in first]
-    for kernel, tile in list(zip(first, multiple, strict=True))[:KEPT_A_KERNEL]:
-        rest = [_kernels(r, v, p, count, tile) for p in v.partition.pieces[1:]]
-        if all(rest):
-            yield _assembled(r, v, count, tile, [kernel, *(k[0] for k in rest)])
+    others: dict[int, list[list[_Kernel]]] = {}
+    for kernel in first[:KEPT_A_KERNEL]:
+        tile = _chunk_tile(v, kernel)
+        if tile not in others:
+            others[tile] = [_kernels(r, v, p, count, tile) for p in v.partition.pieces[1:]]
+        if all(others[tile]):
+            yield _assembled(r, v, count, tile, [kernel, *(found[0] for found in others[tile])])
 
 
 def _single_launch(r: _Request, v: _Variant, count: int) -> Iterator[Schedule]:
@@ -345,6 +346,8 @@ def _kernels(r: _Request, v: _Variant, piece: Piece, count: int, chunk_tile: int
     )
     out: list[_Kernel] = []
     for placement in placements(piece.graph, sizes, tiled=tiled):
+        if out and placement.rank > out[0].placement.rank:
+            break
         plan = Plan(placement.roles, fuse=r.config.ablation.horizontal_fusion)
         lowered = lower(piece.graph, plan, piece.folds)
         names = {a.name for a in program_axes(lowered.program)}

@@ -410,7 +410,7 @@ class _Lowering:
             if isinstance(t, Ref):
                 ref = at[int(t.name[3:])]
                 mapping[t] = Ref(ref.name + "~", ref.axes) if t.name.startswith("old") else ref
-            elif isinstance(t, Load | Reduce):
+            elif not isinstance(t, Const | IndexValue) and not any(isinstance(u, Ref) for u in walk(t)):
                 mapping[t] = self.need(t)
         made = replace(term, mapping)
         if isinstance(made, Ref):

@@ -100,13 +100,17 @@ def _piece(
     return Piece(graph, tuple(kept))
 
 
-def _axis_order(g: Graph) -> dict[Axis, tuple[int, int, str]]:
-    """Outer axes first, then as the outputs store them, then bound axes by name: the last one lies side by side in memory."""
+def _axis_order(g: Graph) -> dict[Axis, tuple[int, int, bool, str]]:
+    """Outer axes first, then as the outputs store them, then bound axes, lengths before fixed extents.
+
+    The last one lies side by side in memory.
+    """
     stored = stored_axes(g.outputs)
-    rank: dict[Axis, tuple[int, int, str]] = {}
+    rank: dict[Axis, tuple[int, int, bool, str]] = {}
     for a in axes_in(g.terms, (i for o in g.outputs for i in o.indices)):
         place = stored.index(a) if a in stored else len(stored)
-        rank[a] = (0 if a.kind == "outer" else 1, place, a.name)
+        fixed = is_dim(a.extent) and all(s.value is not None for s in symbols_of(a.extent))
+        rank[a] = (0 if a.kind == "outer" else 1, place, fixed, a.name)
     return rank
 
 

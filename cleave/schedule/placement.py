@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
@@ -27,11 +28,15 @@ FEW_ROWS = 64
 
 @dataclass(frozen=True)
 class Placement:
-    """Roles of one kernel; ``rows`` slowest first: all but the first are fixed at compile time and lie in one tile."""
+    """Roles of one kernel; ``rows`` slowest first: all but the first are fixed at compile time and lie in one tile.
+
+    ``rank`` counts the sets of row axes: a later set is a fallback, for graphs whose first one can't be expressed.
+    """
 
     roles: Mapping[Axis, Role]
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,11 @@ class Sizes:
 def placements(g: Graph, sizes: Sizes, *, tiled: bool = True) -> Iterator[Placement]:
     """Placements worth trying, best first; ``tiled`` False: no reduction is a loop over tiles."""
     s = structure(g)
-    for chosen in row_sets(g, s)[:2]:
+    for rank, chosen in enumerate(row_sets(g, s)):
         if rowless(chosen, s.contractions):
             continue
         for rows in _row_axes(chosen, s, sizes):
-            yield _placement(g, s, sizes, rows, tiled=tiled)
+            yield replaced(_placement(g, s, sizes, rows, tiled=tiled), rank=rank)
 
 
 def _row_axes(chosen: frozenset[Axis], s: Structure, sizes: Sizes) -> Iterator[tuple[Axis, ...]]:

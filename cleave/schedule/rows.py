@@ -78,10 +78,11 @@ def _batch(r: Reduce, unit: frozenset[Axis]) -> frozenset[Axis]:
 
 
 def contiguous(g: Graph) -> frozenset[Axis]:
-    """Axes along which outputs lie side by side in memory."""
+    """Axes along which the largest outputs lie side by side in memory."""
     found: set[Axis] = set()
+    most = max((len(stored_axes([o])) for o in g.outputs), default=0)
     for o in g.outputs:
-        if o.indices:
+        if o.indices and len(stored_axes([o])) == most:
             last = o.indices[-1]
             for a in axes_of(last):
                 linear = last.linear_in(Position(a))
