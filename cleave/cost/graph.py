@@ -1,4 +1,5 @@
-"""Cost of a graph whatever its schedule: work, transcendentals, elements moved, dependent passes; symbolic, then at sizes.
+"""Cost of a graph whatever its schedule: work, transcendentals, elements moved, dependent passes; symbolic, then at
+sizes.
 
     work            one for each element of a pointwise operation and each element that a reduction folds
     transcendental  elements of exp, log, reciprocals and the like
@@ -62,8 +63,6 @@ def _extents(g: Graph, splits: Sequence[Split]) -> dict[Axis, Index]:
             start: dict[Atom, Index] = {Position(b): index(0) for b in axes_of(a.extent)}
             out[a] = substitute(a.extent, start)
     return out
-
-
 
 
 def volume(axes: Iterable[Axis], extents: Mapping[Axis, Index]) -> Index:
@@ -154,7 +153,9 @@ def _default(s: Symbol, value: int) -> int:
 
 
 def at_sizes(g: Graph, expression: Index, sizes: Mapping[str, int]) -> float:
-    """The value of an expression; axes are taken at their start, integer inputs hold ``DEFAULT_READ`` more at each position."""
+    """The value of an expression; axes are taken at their start, integer inputs hold ``DEFAULT_READ`` more at each
+    position.
+    """
     start: dict[Atom, Index] = {Position(a): index(0) for a in axes_of(expression)}
     typical = {i.name: _typical(len(i.shape)) for i in g.inputs if i.dtype in INTEGERS}
     return float(evaluate(substitute(expression, start), sizes, typical))
@@ -164,7 +165,9 @@ def _typical(rank: int) -> NDArray[Any]:
     return DEFAULT_READ * (1 + np.indices((2,) * rank).sum(axis=0)) if rank else np.asarray(DEFAULT_READ)
 
 
-def estimate(g: Graph, cost: GraphCost, splits: Sequence[Split] = (), sizes: Mapping[str, int] | None = None) -> Estimate:
+def estimate(
+    g: Graph, cost: GraphCost, splits: Sequence[Split] = (), sizes: Mapping[str, int] | None = None
+) -> Estimate:
     """A symbolic cost at given or representative sizes."""
     at = representative(g, splits, sizes)
     work, special, traffic = (at_sizes(g, c, at) for c in (cost.work, cost.transcendental, cost.traffic))

@@ -102,7 +102,11 @@ def attention(mask: Mask = full, *, lse: bool = False, scale: float = 0.3) -> Op
     head = k_.position * r + g_.position
     score = mul(fold("sum", d_, mul(load("Q", head, i_, d_), load("K", k_, t_, d_))), const(scale))
     out, log_sum = softmax_times(mask(score, i_, t_, s, t), load("V", k_, t_, e_), t_)
-    inputs = [Input("Q", "float16", (kv * r, s, d)), Input("K", "float16", (kv, t, d)), Input("V", "float16", (kv, t, e))]
+    inputs = [
+        Input("Q", "float16", (kv * r, s, d)),
+        Input("K", "float16", (kv, t, d)),
+        Input("V", "float16", (kv, t, e)),
+    ]
     if mask is bias:
         inputs.append(Input("B", "float16", (s, t)))
     outputs = [Output("O", "float16", (kv * r, s, e), (head, i_.position, e_.position), out)]
@@ -118,7 +122,9 @@ def self_attention() -> Operator:
     i, j, d_, e_ = axis("i", s), axis("j", s), axis("d", d), axis("e", d)
     score = fold("sum", d_, mul(load("X", i, d_), load("X", j, d_)))
     out, _ = softmax_times(score, load("X", j, e_), j)
-    made = graph("self", [Input("X", "float32", (s, d))], [Output("O", "float32", (s, d), (i.position, e_.position), out)])
+    made = graph(
+        "self", [Input("X", "float32", (s, d))], [Output("O", "float32", (s, d), (i.position, e_.position), out)]
+    )
     return Operator(made, ({"s": 5, "d": 4}, {"s": 7, "d": 4}))
 
 
@@ -137,7 +143,9 @@ def qk_norm_attention() -> Operator:
     inputs += [Input("G", "float16", (d,)), Input("H", "float16", (d,))]
     outputs = [Output("O", "float16", (s, e), (i_.position, e_.position), out)]
     outputs.append(Output("L", "float32", (s,), (i_.position,), log_sum))
-    return Operator(graph("qk_norm", inputs, outputs), ({"s": 4, "t": 7, "d": 5, "e": 3}, {"s": 6, "t": 2, "d": 5, "e": 3}))
+    return Operator(
+        graph("qk_norm", inputs, outputs), ({"s": 4, "t": 7, "d": 5, "e": 3}, {"s": 6, "t": 2, "d": 5, "e": 3})
+    )
 
 
 # ---- ragged and paged
@@ -161,7 +169,11 @@ def paged_decode() -> Operator:
 
     score = mul(fold("sum", d_, mul(load("Q", b_, head, d_), cached("K", d_))), const(0.5))
     out, log_sum = softmax_times(score, cached("V", e_), t_)
-    inputs = [Input("Q", "float16", (b, kv * r, d)), Input("K", "float16", (n, two, kv, d)), Input("V", "float16", (n, two, kv, e))]
+    inputs = [
+        Input("Q", "float16", (b, kv * r, d)),
+        Input("K", "float16", (n, two, kv, d)),
+        Input("V", "float16", (n, two, kv, e)),
+    ]
     inputs += [Input("kv_len", "int32", (b,)), Input("pages", "int32", (b, m)), Input("T", "float16", (t,))]
     outputs = [Output("O", "float16", (b, kv * r, e), (b_.position, head, e_.position), out)]
     outputs.append(Output("L", "float32", (b, kv * r), (b_.position, head), log_sum))

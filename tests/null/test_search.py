@@ -1,4 +1,4 @@
-"""Search end to end: candidates equal their graph, the named ones are there, limits and interrupts keep what was found."""
+"""Search end to end: candidates equal their graph, the named ones are there, limits keep what was found."""
 
 import os
 import signal
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from cleave.candidate import Candidate, load_candidates
 from cleave.config import Ablation, Config, SearchLimits
 from cleave.errors import SearchError
@@ -19,7 +20,6 @@ from cleave.ir.graph import Map, Reduce, reductions, walk
 from cleave.ir.interp import interpret
 from cleave.rewrite import Rulebook
 from cleave.search import Found, Round, Stop, search
-
 from tests.null import operators
 from tests.null.operators import ATTENTION, OTHERS, Operator
 
@@ -51,13 +51,17 @@ def test_every_candidate_equals_the_graph(name: str, rng: np.random.Generator) -
     op = operator(name)
     for sizes in op.sizes:
         inputs = op.inputs(sizes, rng)
-        wanted = interpret(op.graph, inputs, {n: v for n, v in sizes.items() if n in {s.name for s in op.graph.symbols}})
+        wanted = interpret(
+            op.graph, inputs, {n: v for n, v in sizes.items() if n in {s.name for s in op.graph.symbols}}
+        )
         for c in found(name).candidates:
             # one chunk; chunks that divide nothing; a chunk for each position; more chunks than positions
             for count in (1, 2, 3, 7, 12) if c.splits else (1,):
                 got = interpret(c.graph, inputs, bindings(c, sizes, count, 7))
                 for output, reference in wanted.items():
-                    np.testing.assert_allclose(got[output], reference, 1e-9, 1e-12, err_msg=f"{name}, {c.name}, {count}")
+                    np.testing.assert_allclose(
+                        got[output], reference, 1e-9, 1e-12, err_msg=f"{name}, {c.name}, {count}"
+                    )
 
 
 @pytest.mark.parametrize("name", [name for name, _ in ALL])
@@ -198,7 +202,9 @@ def test_assumptions_and_unsafe_rules_are_granted_by_the_configuration() -> None
     assert all(not c.assumptions for c in strict.candidates)
     assert any("assumptions not granted" in note for note in strict.report.notes)
     assert all(r.exactness != "numerically-unsafe" for c in found("variance").candidates for r in [c])
-    loose = search(operator("variance").graph, config=Config(unsafe=True, assume=frozenset({"finite", "nonzero"}), isolate=False))
+    loose = search(
+        operator("variance").graph, config=Config(unsafe=True, assume=frozenset({"finite", "nonzero"}), isolate=False)
+    )
     assert any(c.exactness == "numerically-unsafe" for c in loose.candidates)
     assert loose.pick(split="k").splits
 
@@ -221,7 +227,7 @@ def test_progress_is_told_each_round_and_whole_search_is_quick() -> None:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_round_and_node_limits_stop_and_keep_the_original(isolate: bool) -> None:
+def test_round_and_node_limits_stop_and_keep_the_original(*, isolate: bool) -> None:
     chain = operators.chain(8).graph
     rounds = search(chain, config=Config(limits=SearchLimits(rounds=2, candidates=2), isolate=isolate))
     assert rounds.report.stop is Stop.ROUNDS and len(rounds.report.rounds) == 2
@@ -248,7 +254,11 @@ def test_case_e06_candidates_do_not_depend_on_the_hash_seed() -> None:
     )
     texts = [
         subprocess.run(
-            [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
     ]
@@ -289,7 +299,8 @@ def test_a_crash_of_the_child_keeps_the_graph(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_importing_search_loads_nothing_heavy() -> None:
-    script = "import sys, cleave.search; print([m for m in ('egglog', 'sympy', 'cupy', 'torch', 'rich') if m in sys.modules])"
+    heavy = ("egglog", "sympy", "cupy", "torch", "rich")
+    script = f"import sys, cleave.search; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
