@@ -164,13 +164,20 @@ def pred_inputs(pred: Pred) -> frozenset[str]:
 
 def substitute(expression: Index, mapping: Mapping[Atom, Index]) -> Index:
     """Replace atoms; the arithmetic is redone, so the result is canonical."""
-    if not mapping:
+    if mapping.keys().isdisjoint(_all_atoms(expression)):
         return expression
     total = index(0)
     for monomial, c in expression.terms:
         factors = [_substitute_atom(a, mapping) for a, p in monomial for _ in range(p)]
         total = total + reduce(lambda a, b: a * b, factors, index(c))
     return total
+
+
+@cache
+def _all_atoms(expression: Index) -> frozenset[Atom]:
+    """Atoms at any depth; the extents of axes are not looked into, as in ``_substitute_atom``."""
+    inside = (p for a in expression.atoms() if not isinstance(a, Position) for p in parts(a))
+    return frozenset[Atom](expression.atoms()).union(*map(_all_atoms, inside))
 
 
 def _substitute_atom(atom: Atom, mapping: Mapping[Atom, Index]) -> Index:
