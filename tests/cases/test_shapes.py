@@ -1,0 +1,100 @@
+"""Trouble with extents of 1, labels and shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cleave
+from cleave import ops
+from cleave.errors import CleaveError
+from cleave.ir.interp import interpret
+from tests.cases.reference import f64, rn
+from tests.cases.stages import run_case
+
+
+def test_s06_a_symbolic_extent_meets_a_fixed_one() -> None:
+    """[2, n] + [3]: without a common name it is refused; with one, n is 3, and n = 2 is an error at the call."""
+
+    def total(x: Any, y: Any) -> Any:
+        return x + y
+
+    with pytest.raises(CleaveError) as caught:
+        cleave.trace(total, x="2 n", y="3")
+    assert "axis n (extent n) of x and axis y.0 (extent 3) of y do not match" in str(caught.value)
+    g = cleave.trace(total, x="2 n", y="n=3")
+    with pytest.raises(CleaveError) as caught:
+        interpret(g, {"x": np.zeros((2, 2)), "y": np.zeros(3)})
+    assert str(caught.value) == "input x, axis 1: extent 2, expected 3 (n, as axis 0 of input y)"
+
+
+def test_s07_reductions_over_an_axis_of_length_one_and_over_none(rng: np.random.Generator) -> None:
+    def program(x: Any, s: Any) -> Any:
+        return {"norm": ops.sqrt(ops.sum(x**2, axis=-1)), "scalar": ops.max(ops.sum(s))}
+
+    x = {"x": rn(rng, 5, 7, 1), "s": rn(rng, 4)}
+    expected = {"norm": np.sqrt((f64(x["x"]) ** 2).sum(-1)), "scalar": np.asarray(f64(x["s"]).sum().max())}
+    run_case(cleave.trace(program, x="5 7 1", s="n"), [(x, expected)])
+
+
+def test_f03_an_axis_of_length_one_under_a_label() -> None:
+    def program(a: Any, b: Any, c: Any, d: Any) -> Any:
+        return {"a": ops.einsum("t...i,ti->t...", a, b), "b": ops.einsum("i,i", c, d)}
+
+    x = {"a": np.ones((10, 2)), "b": np.ones((1, 2)), "c": np.array([1.0, 2.0]), "d": np.array([3.0])}
+    expected = {"a": (x["a"] * x["b"]).sum(1), "b": np.asarray((x["c"] * x["d"]).sum())}
+    g = cleave.trace(
+        lambda p, b, c, d: program(p, b, c, d) and _renamed(program(p, b, c, d)),
+        p="10 2",
+        b="1 2",
+        c="2",
+        d="1",
+        dtype="float32",
+    )
+    values = {"p": x["a"], "b": x["b"], "c": x["c"], "d": x["d"]}
+    run_case(g, [(values, {"first": expected["a"], "second": expected["b"]})])
+
+
+def _renamed(outputs: dict[str, Any]) -> dict[str, Any]:
+    return {"first": outputs["a"], "second": outputs["b"]}
+
+
+def test_f04_contractions_of_five_operands_and_a_label_in_one_only(rng: np.random.Generator) -> None:
+    def program(a: Any, r: Any) -> Any:
+        five = ops.einsum("ijk,ilm,njm,nlk,abc->", a, a, a, a, a)
+        return {"five": five, "free": ops.einsum("obk,ijk->ioj", r, r)}
+
+    x = {"a": np.ones((2, 4, 8)), "r": rn(rng, 2, 4, 8)}
+    expected = {
+        "five": np.asarray(2.0 * 4 * 8 * 4 * 8 * 2 * 64),
+        "free": (f64(x["r"]).sum(1) @ f64(x["r"]).reshape(8, 8).T).reshape(2, 2, 4).transpose(1, 0, 2),
+    }
+    g = cleave.trace(program, a="2 4 8", r="2 4 8", outputs={"five": "float32[]"})
+    np.testing.assert_allclose(interpret(g, x)["five"], expected["five"])
+    np.testing.assert_allclose(interpret(g, x)["free"], expected["free"], rtol=1e-9)
+
+
+def test_f05_a_label_twice_in_the_output() -> None:
+    with pytest.raises(CleaveError) as caught:
+        cleave.trace(lambda x: ops.einsum("i->ii", x), x="5")
+    assert str(caught.value).endswith("einsum 'i->ii': label i appears twice in the output")
+
+
+def test_f06_an_ellipsis_in_the_input_and_none_in_the_output() -> None:
+    """Of the two answers, the documentation states the one of NumPy: an error."""
+    with pytest.raises(CleaveError) as caught:
+        cleave.trace(lambda x: ops.einsum("i...->i", x), x="3 3 3")
+    assert str(caught.value).endswith(
+        "einsum 'i...->i': operands have axes under ..., the output has no ...: sum over them with ops.sum"
+    )
+
+
+def test_f07_a_sum_over_an_axis_of_length_one_after_a_reshape(rng: np.random.Generator) -> None:
+    def program(x: Any) -> Any:
+        return ops.sum(ops.abs(x.reshape(1, 54)), axis=0, keepdims=True)
+
+    x = {"x": rn(rng, 3, 3, 2, 3)}
+    expected = {"out": np.abs(f64(x["x"])).reshape(1, 54).sum(0, keepdims=True)}
+    run_case(cleave.trace(program, x="3 3 2 3"), [(x, expected)])
