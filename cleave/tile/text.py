@@ -1,11 +1,11 @@
 """Tile programs as text for people.
 
-    kernel attention: grid b, s/Bs, h; whole e, d
-      q_1[s, d] = Q[b, s, h, d]
-      for t in [0, min(dim.t, s + 1)) step Bt  carry m1[s], s1[s]
-        m1 = max(m1~, max[t](w1))
-        s1 = sum(s1~ * exp_diff(m1~, m1), sum[t](e1))
-      store O[b, s, h, e] = d1
+kernel attention: grid b, s/Bs, h; whole e, d
+  q_1[s, d] = Q[b, s, h, d]
+  for t in [0, min(dim.t, s + 1)) step Bt  carry m1[s], s1[s]
+    m1 = max(m1~, max[t](w1))
+    s1 = sum(s1~ * exp_diff(m1~, m1), sum[t](e1))
+  store O[b, s, h, e] = d1
 """
 
 from __future__ import annotations
@@ -84,14 +84,16 @@ def show_schedule(schedule: Schedule) -> str:
     """Heading, bindings, kernels with their loop nests, temporaries and notes."""
     values = ", ".join(f"{k} = {v}" for k, v in schedule.bind.items())
     shape = ", ".join(f"{k} = {v}" for k, v in schedule.shape.items())
-    lines = [f"schedule of {schedule.candidate} for {schedule.target.arch}: {len(schedule.kernels)} kernels, merge {schedule.merge}"]
+    lines = [
+        f"schedule of {schedule.candidate} for {schedule.target.arch}: {len(schedule.kernels)} kernels, merge {schedule.merge}"
+    ]
     lines += [f"compiled in: {values}"] if values else []
     lines += [f"chosen for: {shape}"] if shape else []
     lines += [f"chunk {c.symbol.name} = {show(c.length)}" for c in schedule.chunks]
     lines += [f"requires {show_pred(p)}" for p in schedule.constraints]
     lines += [f"temporary {b.name}: {b.dtype}[{', '.join(map(show, b.shape))}]" for b in schedule.temporaries]
     for k in schedule.kernels:
-        tiles = ", ".join(f"{a.name} {n}" for a, n in k.binding.tiles.items())
+        tiles = ", ".join(f"{a.name} {n}" for a, n in sorted(k.binding.tiles.items(), key=lambda pair: pair[0].name))
         lines.append(
             f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {k.binding.warps} warps, {k.binding.stages} stages"
             + (", operands through shared memory" if k.chain == "shared" else "")
