@@ -12,6 +12,7 @@ from typing import Any
 from cleave.candidate import Candidate, as_written
 from cleave.config import Config
 from cleave.errors import CleaveError
+from cleave.ir.bind import bind_dims
 from cleave.ir.graph import Graph
 from cleave.pipeline.phases import forced_schedules
 from cleave.pipeline.program import Program, graph_of
@@ -96,12 +97,14 @@ def optimize(
     state = _State(graph_of(program), config or Config(), forced or Forced())
     book = Rulebook.default() if rules is None else rules
     state.notes += check_rulebook(book)
+    dims = bind_dims(state.graph, {}, bind)
     where = _target(target, state)
     try:
         _search(state, book, progress)
-        _verify(state, bind, progress)
-        _schedule(state, where, bind, progress)
-        _measure(state, bind or {}, progress)
+        if not state.interrupted:
+            _verify(state, dims, progress)
+            _schedule(state, where, dims, progress)
+            _measure(state, dims, progress)
     except KeyboardInterrupt:
         state.interrupted = True
     result = state.result()
@@ -138,17 +141,17 @@ def _search(state: _State, book: Rulebook, progress: Progress | None) -> None:
     state.interrupted = str(report.stop) == "interrupted"
 
 
-def _verify(state: _State, bind: Mapping[str, int] | None, progress: Progress | None) -> None:
+def _verify(state: _State, bind: Mapping[str, int], progress: Progress | None) -> None:
     for c in state.candidates:
         with state.phase("verify", progress):
             state.verdicts.append(verify(c, state.config, bind=bind))
 
 
-def _schedule(state: _State, target: Target, bind: Mapping[str, int] | None, progress: Progress | None) -> None:
+def _schedule(state: _State, target: Target, bind: Mapping[str, int], progress: Progress | None) -> None:
     chosen: list[Schedule] = []
     with state.phase("schedule", progress):
         for c in _sound(state):
-            chosen += _schedules(c, target, bind or {}, state)
+            chosen += _schedules(c, target, bind, state)
         chosen = list(_different(chosen))
     for s in _best_of_each(chosen)[:_TRIED]:
         with state.phase("tile program and compile", progress):
@@ -193,11 +196,10 @@ def _best_of_each(schedules: Sequence[Schedule]) -> list[Schedule]:
 def _measure(state: _State, bind: Mapping[str, int], progress: Progress | None) -> None:
     if state.gpu is None:
         return
-    dims = {n: v for n, v in bind.items() if n in {s.name for s in state.graph.symbols}}
     for number, trial in enumerate(state.trials):
         if trial.outcome is Outcome.OK:
             with state.phase("check and time on the GPU", progress):
-                state.trials[number] = measured(trial, state.graph, dims, state.config)
+                state.trials[number] = measured(trial, state.graph, bind, state.config)
     state.verdicts = [_with_kernel(v, state.trials) for v in state.verdicts]
 
 

@@ -42,6 +42,14 @@ def new_rules(book: Rulebook) -> tuple[Rule, ...]:
     return tuple(rule for rule in book.rules if rule.file.resolve() not in own)
 
 
+def forget() -> int:
+    """Forget which rulebooks passed; how many that were."""
+    markers = list(cache.folder().glob(f"*{SUFFIX}")) if cache.folder().is_dir() else []
+    for marker in markers:
+        marker.unlink(missing_ok=True)
+    return len(markers)
+
+
 def _named(rules: tuple[Rule, ...]) -> str:
     return f"rule{'s' * (len(rules) > 1)} {', '.join(rule.name for rule in rules)}"
 

@@ -144,14 +144,8 @@ def load(folder: str | Path) -> Result:
     Errors: anything that is missing, damaged, or of another version (SavedFileError).
     """
     source = Path(folder)
-    if not source.is_dir():
-        raise SavedFileError("is no folder with a saved result", location=str(folder))
-    g = _graph(source)
-    report = _decoded(source, REPORT, _SavedReport)
+    g, candidates, report = _parts(source)
     saved = _decoded(source, SCHEDULES, _SavedSchedules)
-    candidates = load_candidates(source / CANDIDATES) if (source / CANDIDATES).exists() else ()
-    if any(c.origin != g for c in candidates):
-        raise SavedFileError(f"belongs to another graph than {GRAPH}", location=CANDIDATES)
     rows: list[dict[str, Any]] = _list(report.result, "trials")
     if len(rows) != len(saved.schedules):
         raise SavedFileError(f"{len(rows)} trials, {len(saved.schedules)} schedules in {SCHEDULES}", location=REPORT)
@@ -162,7 +156,7 @@ def load(folder: str | Path) -> Result:
             candidates,
             tuple(map(_verdict, _list(report.result, "verdicts"))),
             tuple(_trial(row, s) for row, s in zip(rows, schedules, strict=True)),
-            _report(report.result["report"]),
+            _report(report),
             saved.config,
             saved.forced,
         )
@@ -170,7 +164,27 @@ def load(folder: str | Path) -> Result:
         raise SavedFileError(f"is no saved result: {error}", location=REPORT) from None
 
 
-def _report(row: dict[str, Any]) -> Report:
+def load_parts(folder: str | Path) -> tuple[tuple[Candidate, ...], Report]:
+    """Candidates and report of a saved result, without its schedules."""
+    _, candidates, report = _parts(Path(folder))
+    try:
+        return candidates, _report(report)
+    except (KeyError, TypeError) as error:
+        raise SavedFileError(f"is no saved result: {error}", location=REPORT) from None
+
+
+def _parts(source: Path) -> tuple[Graph, tuple[Candidate, ...], _SavedReport]:
+    if not source.is_dir():
+        raise SavedFileError("is no folder with a saved result", location=str(source))
+    g = _graph(source)
+    candidates = load_candidates(source / CANDIDATES) if (source / CANDIDATES).exists() else ()
+    if any(c.origin != g for c in candidates):
+        raise SavedFileError(f"belongs to another graph than {GRAPH}", location=CANDIDATES)
+    return g, candidates, _decoded(source, REPORT, _SavedReport)
+
+
+def _report(saved: _SavedReport) -> Report:
+    row = saved.result["report"]
     return Report(
         row["search"], row["search_text"], row["seconds"], row["gpu"], row["interrupted"], tuple(row["notes"])
     )
@@ -179,8 +193,10 @@ def _report(row: dict[str, Any]) -> Report:
 def _graph(source: Path) -> Graph:
     try:
         return parse_graph((source / GRAPH).read_text(encoding="utf-8"), GRAPH)
-    except (OSError, UnicodeDecodeError) as error:
-        raise SavedFileError(f"{GRAPH} can't be read ({error}): no saved result", location=source.name) from None
+    except OSError as error:
+        raise SavedFileError(f"no saved result: {GRAPH}: {error.strerror}", location=str(source)) from None
+    except UnicodeDecodeError:
+        raise SavedFileError("is no text", location=GRAPH) from None
 
 
 def _decoded(source: Path, name: str, kind: type[_Saved]) -> _Saved:

@@ -55,9 +55,14 @@ def compiled(trial: Trial) -> Trial:
 # ---- the tile program
 
 
-def check_tile_program(schedule: Schedule, origin: Graph, *, seed: int = 0) -> Check:
-    """Outputs of the tile program, operands rounded to their storage types, against the graph, at a reduced size."""
-    dims = reduced_dims(schedule, origin)
+def check_tile_program(
+    schedule: Schedule, origin: Graph, bind: Mapping[str, int] | None = None, *, seed: int = 0
+) -> Check:
+    """Outputs of the tile program, operands rounded to their storage types, against the graph, at a reduced size.
+
+    ``bind``: sizes that the caller wants in the place of reduced ones.
+    """
+    dims = {**reduced_dims(schedule, origin), **(bind or {})}
 
     def operator(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
         from cleave.tile.interp import run_schedule

@@ -1,0 +1,284 @@
+"""What each command does. Every function returns an exit code."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from cleave.candidate import Candidate, save_candidates
+from cleave.cli.inputs import bindings, read_config, read_program, read_rules, split_counts
+from cleave.cli.output import print_json, print_text, progress
+from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BadInput
+from cleave.errors import SearchError
+from cleave.ir.graph import Graph
+
+# ---- optimize
+
+
+def optimize(options: argparse.Namespace) -> int:
+    from cleave.pipeline import Forced
+    from cleave.pipeline import optimize as run
+    from cleave.target import Target
+
+    loaded, config, rules = read_program(options), read_config(options), read_rules(options)
+    target = Target(options.target) if options.target else None
+    tiles = bindings(options.tile, "--tile") if options.tile else None
+    forced = Forced(tiles, options.skeleton, options.merge, split_counts(options.split, loaded.graph))
+    with progress(quiet=options.json) as told:
+        result = run(
+            loaded.graph,
+            loaded.dims,
+            target,
+            config,
+            rules=rules,
+            save=options.save,
+            progress=told,
+            forced=forced,
+        )
+    print_json(result.as_dict()) if options.json else print_text(result.text())
+    if result.report.interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_OK if result.passed else EXIT_FAILED
+
+
+# ---- search and explain
+
+
+def search(options: argparse.Namespace) -> int:
+    from cleave.pipeline.rulebooks import check_rulebook
+    from cleave.search import search as run
+    from cleave.verify import verify
+
+    loaded, config, rules = read_program(options), read_config(options), read_rules(options)
+    notes = check_rulebook(rules)
+    with progress(quiet=options.json) as told:
+        found = run(loaded.graph, rules, config, (lambda r: told(f"round {r.number}")) if told else None)
+        if str(found.report.stop) == "interrupted":
+            _print_found(options, found, [], notes)
+            return EXIT_INTERRUPTED
+        if told:
+            told("verify")
+        dims = loaded.dims if _is_bound(loaded.graph, loaded.dims) else None
+        verdicts = [verify(c, config, bind=dims) for c in found.candidates]
+    if options.save:
+        _save_candidates(found.candidates, options.save)
+    _print_found(options, found, verdicts, notes)
+    return EXIT_OK if all(v.passed for v in verdicts) else EXIT_FAILED
+
+
+def _is_bound(g: Graph, dims: dict[str, int]) -> bool:
+    return all(s.value is not None or s.name in dims for s in g.symbols)
+
+
+def _save_candidates(candidates: Sequence[Candidate], file: str) -> None:
+    if not Path(file).parent.is_dir():
+        raise BadInput(f"--save {file}: the folder does not exist")
+    save_candidates(candidates, file)
+
+
+def _print_found(options: argparse.Namespace, found: Any, verdicts: Sequence[Any], notes: Sequence[str]) -> None:
+    from cleave.pipeline.show import leading, show_derivation
+
+    if options.json:
+        print_json(
+            {
+                "stop": str(found.report.stop),
+                "seconds": found.report.seconds.total,
+                "matches": found.report.matches,
+                "axes": [str(row) for row in found.report.reducibility.rows],
+                "candidates": [candidate_dict(c) for c in found.candidates],
+                "verdicts": [v.as_dict() for v in verdicts],
+                "notes": list(notes),
+            }
+        )
+        return
+    print_text(found.text())
+    for v in verdicts:
+        print_text(f"{v.candidate}: {v.summary()}")
+    for c in leading(found.candidates):
+        print_text("\n".join(show_derivation(c)))
+    for note in notes:
+        print_text(f"note: {note}")
+
+
+def candidate_dict(c: Candidate) -> dict[str, Any]:
+    """A candidate with its derivation, for JSON."""
+    return {
+        "name": c.name,
+        "rules": list(c.rules),
+        "exactness": c.exactness,
+        "assumptions": list(c.assumptions),
+        "graph": c.graph.text(),
+        "steps": [
+            {"rule": s.rule, "place": s.place, "before": s.before, "after": s.after, "backward": s.backward}
+            for s in c.steps
+        ],
+        "splits": [s.base for s in c.splits],
+        "folds": [{"axis": f.axis.name, "absorbing": f.absorbing, "carry": [str(t) for t in f.carry]} for f in c.folds],
+    }
+
+
+def explain(options: argparse.Namespace) -> int:
+    from cleave.pipeline.show import show_derivation
+    from cleave.search import reducibility_table
+
+    candidates, stop = _candidates(options)
+    if options.candidate is not None:
+        candidates = [_numbered(candidates, options.candidate)]
+    table = reducibility_table(candidates[0].origin)
+    if options.json:
+        axes = [
+            {"axis": r.axis.name, "reducible": r.reducible, "splittable": r.splittable, "why": r.why}
+            for r in table.rows
+        ]
+        print_json({"stop": stop, "axes": axes, "candidates": [candidate_dict(c) for c in candidates]})
+        return EXIT_OK
+    print_text(candidates[0].origin.text())
+    print_text(f"stop reason: {stop}\naxes:\n{table.text()}")
+    for c in candidates:
+        used = f", assumes {', '.join(c.assumptions)}" if c.assumptions else ""
+        print_text("\n".join([*show_derivation(c), f"  exactness: {c.exactness}{used}"]))
+    return EXIT_OK
+
+
+def _candidates(options: argparse.Namespace) -> tuple[list[Candidate], str]:
+    """Of a saved result, or of a search that is done now; and why the search stopped."""
+    if Path(options.program).is_dir():
+        from cleave.pipeline.saved import load_parts
+
+        found, report = load_parts(options.program)
+        if not found:
+            raise SearchError("holds no candidates", location=options.program)
+        return list(found), str(report.search.get("stop", "unknown"))
+    from cleave.search import search as run
+
+    loaded = read_program(options)
+    found_now = run(loaded.graph, read_rules(options), read_config(options))
+    return list(found_now.candidates), str(found_now.report.stop)
+
+
+def _numbered(candidates: Sequence[Candidate], number: int) -> Candidate:
+    if not 0 <= number < len(candidates):
+        raise SearchError(f"candidate {number}: there are {len(candidates)}, numbered from 0")
+    return candidates[number]
+
+
+# ---- rules
+
+
+def rules(options: argparse.Namespace) -> int:
+    from cleave.rewrite.rulebook import Rulebook
+
+    if options.action == "check":
+        return _check_rules(options)
+    book = Rulebook.installed()
+    if not options.json:
+        print_text(book.table())
+        return EXIT_OK
+    print_json(
+        [
+            {
+                "name": r.name,
+                "family": r.family,
+                "says": r.algebra,
+                "class": str(r.exactness),
+                "assumes": [str(a) for a in r.assumes],
+                "guards": r.guards,
+                "source": r.source,
+            }
+            for r in book.rules
+        ]
+    )
+    return EXIT_OK
+
+
+def _check_rules(options: argparse.Namespace) -> int:
+    """Read the files and test each of their rules by itself."""
+    from importlib.util import find_spec
+
+    from cleave.rewrite.rulebook import Rulebook
+
+    files = {Path(f).resolve() for f in options.files}
+    book = Rulebook.installed()
+    own = {f.path.resolve() for f in book.files}
+    book = book.with_files(*(f for f in options.files if Path(f).resolve() not in own))
+    chosen = [r for r in book.rules if r.file.resolve() in files]
+    if not chosen:
+        raise BadInput(f"{options.files[0]}: holds no rule")
+    if find_spec("hypothesis") is None:
+        raise BadInput("rules check: hypothesis is not installed (pip install cleave[test])")
+    from cleave.testing import Outcome, examine_rule
+
+    reports = [examine_rule(r, book) for r in chosen]
+    if options.json:
+        rows = [
+            {"rule": r.subject, "outcome": str(r.outcome), "instances": r.instances, "text": str(r)} for r in reports
+        ]
+        print_json(rows)
+    else:
+        print_text("\n".join(str(r) for r in reports))
+    return EXIT_OK if all(r.outcome is Outcome.SOUND for r in reports) else EXIT_FAILED
+
+
+# ---- run
+
+
+def run(options: argparse.Namespace) -> int:
+    from cleave.cli.rerun import rerun
+
+    trial, dims = rerun(options.folder, options.candidate, bindings(options.bind, "--bind"))
+    from cleave.records import Outcome
+
+    if options.json:
+        print_json({"dims": dims, **trial.as_dict()})
+    else:
+        print_text("\n".join(trial.lines()))
+        print_text("sizes: " + ", ".join(f"{k}={v}" for k, v in dims.items()))
+    return EXIT_OK if trial.outcome is Outcome.OK else EXIT_FAILED
+
+
+# ---- environment and cache
+
+
+def environment(options: argparse.Namespace) -> int:
+    from cleave.codegen import cache as kernels
+    from cleave.environment import environment as stamp
+    from cleave.runtime import device
+
+    gpu = device.properties().as_dict() if device.available() else None
+    found = {**stamp(gpu), "cache": str(kernels.folder())}
+    if gpu is None:
+        found["why_no_gpu"] = device.why_not_available()
+    if options.json:
+        print_json(found)
+        return EXIT_OK
+    for name, value in found.items():
+        print_text(f"{name}: {_shown(value)}")
+    return EXIT_OK
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in cast("dict[str, Any]", value).items())
+    return "none" if value is None else str(value)
+
+
+def cache(options: argparse.Namespace) -> int:
+    from cleave.codegen import cache as kernels
+    from cleave.pipeline.rulebooks import forget
+
+    if options.action == "clear":
+        removed = kernels.clear() + forget()
+        if options.json:
+            print_json({"removed": removed})
+        else:
+            print_text(f"removed {removed} entries")
+        return EXIT_OK
+    summary = kernels.summary()
+    if options.json:
+        print_json({"folder": str(summary.folder), "entries": summary.entries, "bytes": summary.bytes})
+    else:
+        print_text(f"{summary.folder}: {summary.entries} kernels, {summary.bytes / 1e6:.1f} MB")
+    return EXIT_OK

@@ -1,0 +1,150 @@
+"""From words of the command line to graphs, bindings, rulebooks and configurations."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cleave.cli.parser import ABLATIONS, BadInput
+from cleave.config import Config, SearchLimits
+from cleave.errors import CleaveError, ScheduleError, location_of
+from cleave.ir.graph import Graph
+from cleave.rewrite.rulebook import Rulebook
+
+_OPTIONS = ("causal", "lse", "scale", "dtype")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A program with the values of its dims."""
+
+    graph: Graph
+    dims: dict[str, int]
+
+
+def read_program(options: argparse.Namespace) -> Loaded:
+    """The graph of an operator, or of a function in a file."""
+    name: str = options.program
+    bind = bindings(options.bind, "--bind")
+    given = {o: getattr(options, o) for o in _OPTIONS if getattr(options, o) is not None}
+    if ".py" in name:
+        return _from_file(name, bind, given)
+    from cleave.nn import instantiate
+
+    graph, dims = instantiate(name, bind, **given)
+    return Loaded(graph, dims)
+
+
+def bindings(words: Sequence[str], option: str) -> dict[str, int]:
+    """``["b=1", "s=2048"]`` -> values by name; ``["s=1,t=2"]`` does as well."""
+    out: dict[str, int] = {}
+    for word in (part for w in words for part in w.split(",")):
+        name, equals, value = word.partition("=")
+        number = value.strip().removeprefix("-")
+        if not equals or not name.strip() or not number.isdecimal():
+            raise BadInput(f"{option} {word}: NAME=NUMBER is expected, such as t=2048")
+        if out.setdefault(name.strip(), int(value)) != int(value):
+            raise BadInput(f"{option} {word}: {name.strip()} was {out[name.strip()]} before")
+    return out
+
+
+def split_counts(words: Sequence[str] | None, graph: Graph) -> dict[str, int] | None:
+    """``["t=4"]``, or ``["4"]`` for every axis that can be split."""
+    if not words:
+        return None
+    out: dict[str, int] = {}
+    for word in words:
+        every = [a.name for a in graph.axes] if word.isdecimal() else []
+        out |= {name: int(word) for name in every} if every else bindings([word], "--split")
+    for name, count in out.items():
+        if name not in {a.name for a in graph.axes}:
+            raise ScheduleError(
+                f"no axis {name!r}: there are {', '.join(a.name for a in graph.axes)}", location="--split"
+            )
+        if count < 1:
+            raise ScheduleError(f"{count} chunks: allowed is >= 1", location=f"--split {name}")
+    return out
+
+
+# ---- files
+
+
+def _from_file(name: str, bind: dict[str, int], given: dict[str, Any]) -> Loaded:
+    from cleave.pipeline.program import graph_of
+
+    file, colon, function = name.rpartition(":")
+    if not colon or not function.isidentifier():
+        raise BadInput(f"{name}: FILE.py:FUNCTION is expected")
+    other = [o for o in given if o != "dtype"]
+    if other:
+        raise BadInput(f"--{other[0]} is an option of operators; a function of a file has its own")
+    path = Path(file)
+    module = _module(path)
+    found = getattr(module, function, None)
+    if found is None:
+        raise BadInput(f"{file}: has no {function!r}")
+    try:
+        return Loaded(graph_of(found, **given), bind)
+    except CleaveError:
+        raise
+    except Exception as error:
+        raise BadInput(f"{_where(error, path)}: {_one_line(error)}") from None
+
+
+def _module(path: Path) -> ModuleType:
+    """The file, run as a module."""
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))  # so that it can import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except CleaveError:
+        raise
+    except SyntaxError as error:
+        raise BadInput(f"{location_of(path, error.lineno or 1)}: {_one_line(error.msg)}") from None
+    except Exception as error:
+        raise BadInput(f"{_where(error, path)}: {_one_line(error)}") from None
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _where(error: Exception, path: Path) -> str:
+    """The line of the user's file at which an exception left it."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path.resolve()]
+    return location_of(path, frames[-1].lineno or 1) if frames else str(path)
+
+
+def _one_line(error: object) -> str:
+    text = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
+    return " ".join(text.split())
+
+
+# ---- settings
+
+
+def read_rules(options: argparse.Namespace) -> Rulebook:
+    book = Rulebook.installed() if options.unsafe else Rulebook.default()
+    if options.rules:
+        book = book.with_files(*options.rules)
+    return book.without(*options.without) if options.without else book
+
+
+def read_config(options: argparse.Namespace) -> Config:
+    config = Config(seed=options.seed, unsafe=options.unsafe)
+    if options.assume is not None:
+        config = replace(config, assume=frozenset(options.assume))
+    limits = {n: getattr(options, n) for n in ("rounds", "nodes", "seconds", "candidates")}
+    chosen = {n: v for n, v in limits.items() if v is not None}
+    off = {name: False for name in ABLATIONS if getattr(options, f"no_{name}")}
+    return replace(config, limits=replace(SearchLimits(), **chosen), ablation=replace(config.ablation, **off))

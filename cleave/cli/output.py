@@ -1,0 +1,65 @@
+"""What the command line prints: results on stdout; progress (on a terminal only), errors and warnings on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from cleave.errors import CleaveWarning
+
+Progress = Callable[[str], None]
+
+
+def print_text(text: str) -> None:
+    sys.stdout.write(text.rstrip("\n") + "\n")
+
+
+def print_json(value: Any) -> None:
+    """JSON without NaN and infinities, which it does not know: they become null."""
+    sys.stdout.write(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def complain(message: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"cleave: {' '.join(message.split())}\n")
+
+
+def show_warnings() -> None:
+    """Warnings of cleave as single lines; others as Python shows them."""
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+        if issubclass(category, CleaveWarning):
+            complain(f"warning: {message}")
+        else:
+            shown(message, category, *rest, **named)
+
+    warnings.showwarning = show
+    warnings.simplefilter("always", CleaveWarning)
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Generator[Progress | None]:
+    """A line that says what runs, on a terminal; nothing otherwise."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield status.update

@@ -1,0 +1,190 @@
+"""The command line as argparse sees it. Nothing heavy is imported here: `--help` and mistakes answer at once."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+EXIT_OK, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+EXIT_CODES = """exit codes:
+  0    everything that was tried is right
+  1    a candidate or schedule failed to verify, to compile or to run; or a rule has a counterexample
+  2    bad input: one line on stderr says what; nothing was written
+  130  interrupted: what was found until then is printed
+"""
+PROGRAM = """\
+PROGRAM is the name of an operator (attention, matmul, softmax) or FILE.py:FUNCTION. A function without parameters
+returns a graph; otherwise its annotations give the axes of each parameter, and it is traced:
+
+    def attention(q: "h s d=64", k: "h t d", v: "h t e=64"):
+        p = ops.softmax(ops.einsum("hsd,htd->hst", q, k) * 0.125, axis="t")
+        return ops.einsum("hst,hte->hse", p, v)
+
+"""
+
+
+class BadInput(Exception):
+    """A command line that can't be read: one line, exit code 2."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        command = self.prog.removeprefix("cleave").strip()
+        raise BadInput(f"{command}: {message}" if command else message)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="cleave",
+        description="Fused GPU kernels from tensor programs by equality saturation.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    _optimize(commands)
+    _search(commands)
+    _explain(commands)
+    _rules(commands)
+    _run(commands)
+    _environment(commands)
+    _cache(commands)
+    return parser
+
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[Parser]  # pyright: ignore[reportPrivateUsage]
+
+
+def _command(commands: Commands, name: str, help: str, description: str = "") -> argparse.ArgumentParser:
+    made = commands.add_parser(
+        name,
+        help=help,
+        description=f"{help}\n\n{description}" if description else help,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return made
+
+
+def _optimize(commands: Commands) -> None:
+    text = "Search, verify, schedule and compile a program; check and time it where a GPU is."
+    made = _command(commands, "optimize", text, PROGRAM)
+    _program(made)
+    _searching(made)
+    made.add_argument("--save", metavar="DIR", help="write the result to a folder, whole or not at all")
+    made.add_argument("--target", metavar="ARCH", help="sm_80 or sm_90a; default: the GPU found here, else sm_90a")
+    forced = made.add_argument_group("what the cost model would choose otherwise")
+    forced.add_argument("--split", action="append", metavar="[AXIS=]N", help="chunks of a split axis")
+    forced.add_argument(
+        "--merge", choices=("second-launch", "last-arriving"), help="how the parts of a split are joined"
+    )
+    forced.add_argument("--tile", action="append", metavar="AXIS=N", help="elements of an axis in one tile")
+    forced.add_argument("--skeleton", metavar="NAME", help="how the loops are written, such as cta-ring")
+
+
+def _search(commands: Commands) -> None:
+    made = _command(commands, "search", "Find equal forms of a program, and verify them.", PROGRAM)
+    _program(made)
+    _searching(made)
+    made.add_argument("--save", metavar="FILE", help="write the candidates (JSON)")
+
+
+def _explain(commands: Commands) -> None:
+    text = "How candidates follow from the program, and which axes may be reduced in pieces, and why."
+    made = _command(commands, "explain", text, "PROGRAM may also be a folder that `optimize --save` wrote.\n" + PROGRAM)
+    _program(made)
+    _searching(made)
+    made.add_argument("--candidate", metavar="N", type=int, help="only this one, numbered from 0")
+
+
+def _rules(commands: Commands) -> None:
+    made = _command(commands, "rules", "The table of the rules, or a check of rule files.")
+    inner = made.add_subparsers(dest="action", metavar="check", parser_class=Parser)
+    check = inner.add_parser("check", help="read rule files and test every rule in them")
+    check.add_argument("files", nargs="+", metavar="FILE", help="rules as egglog text")
+    check.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def _run(commands: Commands) -> None:
+    text = "Run a saved result: on a GPU check and time its kernel, otherwise run its tile program at a reduced size."
+    made = _command(commands, "run", text)
+    made.add_argument("folder", metavar="DIR", help="what `optimize --save DIR` wrote")
+    made.add_argument("--candidate", metavar="N", type=int, help="candidate to run, numbered from 0; default: the best")
+    _bindings(made)
+
+
+def _environment(commands: Commands) -> None:
+    _command(commands, "environment", "Versions, driver, commit, GPU, cache folder.")
+
+
+def _cache(commands: Commands) -> None:
+    made = _command(commands, "cache", "What lies in the cache of compiled kernels.")
+    made.add_argument("action", nargs="?", choices=("clear",), help="remove all of it")
+
+
+# ---- options that several commands have
+
+
+def _bindings(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--bind", action="append", metavar="DIM=N", default=[], help="value of a dim; may be repeated")
+
+
+def _program(made: argparse.ArgumentParser) -> None:
+    made.add_argument("program", metavar="PROGRAM", help="operator, or FILE.py:FUNCTION")
+    _bindings(made)
+    options = made.add_argument_group("options of operators")
+    options.add_argument("--causal", action="store_true", default=None, help="mask aligned at the last query")
+    options.add_argument("--lse", action="store_true", default=None, help="log-sum-exp as a second output")
+    options.add_argument("--scale", type=float, metavar="X", help="factor on the scores")
+    options.add_argument("--dtype", metavar="TYPE", help="storage type of inputs and outputs (float16)")
+
+
+def _searching(made: argparse.ArgumentParser) -> None:
+    search = made.add_argument_group("search")
+    search.add_argument("--without", action="append", metavar="RULE", default=[], help="switch a rule or family off")
+    search.add_argument("--rules", action="append", metavar="FILE", default=[], help="add a rule file")
+    search.add_argument("--assume", action="append", metavar="WORD", help="finite, nonzero x, nonnegative x")
+    search.add_argument("--unsafe", action="store_true", help="allow rules that may cancel or overflow")
+    search.add_argument("--rounds", type=_positive, metavar="N", help="most rounds of saturation")
+    search.add_argument("--nodes", type=_positive, metavar="N", help="most e-nodes")
+    search.add_argument("--seconds", type=_seconds, metavar="S", help="most seconds of saturation")
+    search.add_argument("--candidates", type=_positive, metavar="N", help="most candidates that are kept")
+    search.add_argument("--seed", type=int, metavar="N", default=0, help="of every random draw")
+    off = made.add_argument_group("ablation: switch a part off")
+    for name, what in ABLATIONS.items():
+        off.add_argument(f"--no-{name.replace('_', '-')}", action="store_true", dest=f"no_{name}", help=what)
+
+
+ABLATIONS = {
+    "algebra": "the graph as written: no rules, no folds, no splits",
+    "iterative_tiling": "reductions read their whole axis, kernels are cut between them",
+    "horizontal_fusion": "a loop for each reduction",
+    "layout_propagation": "from matmul to matmul through shared memory",
+    "split": "no candidates with a split reduction",
+    "reassociation": "no rule that changes the order of matmuls",
+}
+"""Switches of ``Config.ablation``."""
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: a positive number is expected")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text}: a positive number is expected")
+    return value
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Raises BadInput; ``--help`` exits as argparse does."""
+    return make_parser().parse_args(arguments)

@@ -1,0 +1,54 @@
+"""``cleave run DIR``: a saved candidate once more, on the GPU if there is one, otherwise on the interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cleave.errors import SearchError
+from cleave.ir.bind import bind_dims
+from cleave.pipeline import Result, Trial, load
+from cleave.pipeline.phases import forced_schedules
+from cleave.pipeline.result import MODELLED
+from cleave.pipeline.trial import check_tile_program, compiled, measured, reduced_dims
+from cleave.records import Outcome
+from cleave.runtime import device
+
+
+def rerun(folder: str, number: int | None, bind: dict[str, int]) -> tuple[Trial, dict[str, int]]:
+    """The trial with fresh checks (and times, on a GPU), and the sizes that were run."""
+    result = load(folder)
+    trial = compiled(replace(_chosen(result, number), outcome=Outcome.OK, detail=""))
+    if trial.outcome is not Outcome.OK:
+        return trial, {}
+    if device.available():
+        dims = bind_dims(result.input, {}, {**trial.schedule.shape, **_fixed(result, trial), **bind})
+        return measured(replace(trial, tile=None), result.input, dims, result.config), dims
+    check = check_tile_program(trial.schedule, result.input, bind, seed=result.config.seed)
+    outcome = Outcome.WRONG if check.outcome.failed else Outcome.OK
+    reason = f"{device.why_not_available()}; {MODELLED}"
+    found = replace(trial, tile=check, outcome=outcome, detail=reason)
+    return found, {**reduced_dims(trial.schedule, result.input), **bind}
+
+
+def _fixed(result: Result, trial: Trial) -> dict[str, int]:
+    known = {s.name for s in result.input.symbols}
+    return {n: v for n, v in trial.schedule.bind.items() if n in known}
+
+
+def _chosen(result: Result, number: int | None) -> Trial:
+    """The best trial, or the best of one candidate; a candidate that was not tried is scheduled now."""
+    if number is None:
+        if result.best is None:
+            raise SearchError("no schedule passed, so there is nothing to run", location=result.input.name)
+        return result.best
+    if not 0 <= number < len(result.candidates):
+        raise SearchError(f"candidate {number}: there are {len(result.candidates)}, numbered from 0")
+    candidate = result.candidates[number]
+    for trial in result.trials:
+        if trial.schedule.candidate == candidate.name:
+            return trial
+    if not result.trials:
+        raise SearchError("was never scheduled, so its shape is not known", location=candidate.name)
+    like = result.trials[0].schedule
+    bind = {**like.shape, **_fixed(result, result.trials[0])}
+    return Trial(forced_schedules(candidate, like.target, bind, result.config, result.forced)[0], Outcome.OK)
