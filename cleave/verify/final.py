@@ -17,7 +17,7 @@ from cleave.candidate import Candidate
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
-from cleave.ir.graph import Graph, Output
+from cleave.ir.graph import Graph, Output, axes_in
 from cleave.ir.index import axes_of, evaluate, evaluate_pred
 from cleave.ir.op import FLOATS, round_to
 from cleave.verify.instantiate import (
@@ -27,6 +27,7 @@ from cleave.verify.instantiate import (
     below,
     draw_inputs,
     fixed_dims,
+    footprint,
     floats,
     greatest_extents,
     split_values,
@@ -47,7 +48,7 @@ _SCALES = ((1.0, 0.0), (8.0, 0.1))
 """(scale, share of zeros) of the inputs of each run of the graph half."""
 _TILES = (16, 64, 128)
 _WHOLE = 400_000
-"""Outputs up to this many elements are compared whole."""
+"""Outputs up to this many elements are compared whole, where that takes a quarter of ``limit``."""
 
 
 # ---- graph half
@@ -251,7 +252,8 @@ def compare_rows(
     """Compare one output with the graph: whole if it is small, else whole rows at the edges and at random places."""
     s = stored(o, magnitude(o.term))
     extents = greatest_extents(s.axes, dims, inputs)
-    whole = int(np.prod([extents[a] for a in s.axes])) <= _WHOLE
+    everything = greatest_extents(axes_in(s.terms, s.indices), dims, inputs)
+    whole = int(np.prod([extents[a] for a in s.axes])) <= _WHOLE and footprint(s.terms, everything) <= limit // 4
     row = _row_axis(s)
     wanted = {
         a: np.arange(extents[a]) if whole or a is row else edge_positions(extents[a], rng, _TILES) for a in s.axes

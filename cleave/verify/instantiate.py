@@ -21,7 +21,7 @@ from cleave.errors import CleaveError
 from cleave.ir.axis import Axis, owners
 from cleave.ir.graph import Graph, Input, Reduce, Term, free, walk
 from cleave.ir.index import Symbol, evaluate, evaluate_pred, inputs_of, symbols_of
-from cleave.ir.interp import make_space
+from cleave.ir.interp import make_space, operands
 from cleave.ir.op import FLOATS
 
 Array = NDArray[Any]
@@ -300,7 +300,7 @@ def below(limit: int, rng: np.random.Generator) -> int:
 
 def footprint(terms: Iterable[Term], positions: Mapping[Axis, int]) -> int:
     """Elements of the largest array that evaluating terms makes, given how many positions each axis has."""
-    return max((prod(max(positions[a], 1) for a in free(t)) for t in walk(*terms)), default=1)
+    return max((prod(max(positions[a], 1) for a in free(t)) for t in walk(*terms, below=operands)), default=1)
 
 
 def greatest_extents(axes: Iterable[Axis], dims: Mapping[str, int], inputs: Mapping[str, Array]) -> dict[Axis, int]:
