@@ -242,8 +242,8 @@ def rebuild(term: Term, new: Sequence[Term]) -> Term:
             return term
 
 
-def walk(*roots: Term) -> list[Term]:
-    """Every distinct term, children first, in a fixed order."""
+def walk(*roots: Term, below: Callable[[Term], tuple[Term, ...]] = children) -> list[Term]:
+    """Every distinct term, children first, in a fixed order; ``below`` says what counts as a child."""
     seen: set[Term] = set()
     out: list[Term] = []
     stack: list[tuple[Term, Iterator[Term]]] = []
@@ -251,13 +251,13 @@ def walk(*roots: Term) -> list[Term]:
         if root in seen:
             continue
         seen.add(root)
-        stack.append((root, iter(children(root))))
+        stack.append((root, iter(below(root))))
         while stack:
             top, rest = stack[-1]
             for child in rest:
                 if child not in seen:
                     seen.add(child)
-                    stack.append((child, iter(children(child))))
+                    stack.append((child, iter(below(child))))
                     break
             else:
                 stack.pop()

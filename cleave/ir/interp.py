@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cleave.errors import GraphError
 from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
-from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Output, Reduce, Ref, Term, Where, free, walk
+from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Output, Reduce, Ref, Term, Where, children, free, walk
 from cleave.ir.index import Index, Pred, axes_of, evaluate, evaluate_pred, read_clipped
 from cleave.ir.op import MAPS, MONOIDS, round_to
 
@@ -68,11 +68,17 @@ def make_space(
 def value(term: Term, space: Space, memo: dict[Term, Array] | None = None) -> Array:
     """The value of a term at every position of a space; unspecified where an axis of the term has no position."""
     memo = {} if memo is None else memo
+    known = memo
     with np.errstate(all="ignore"):
-        for t in walk(term):
+        for t in walk(term, below=lambda u: () if u in known else operands(u)):
             if t not in memo:
                 memo[t] = _node_value(t, space, memo)
     return memo[term]
+
+
+def operands(t: Term) -> tuple[Term, ...]:
+    """What a value is computed from: children, but the factors of a product under a sum, which is never made."""
+    return tuple(product_factors(t.body)) if isinstance(t, Reduce) and t.op == "sum" else children(t)
 
 
 def _node_value(t: Term, space: Space, memo: Mapping[Term, Array]) -> Array:
@@ -131,7 +137,10 @@ def _reduce_value(t: Reduce, space: Space, memo: Mapping[Term, Array]) -> Array:
         contracted = _contract(factors, t.axis, space, memo)
         if contracted is not None:
             return contracted
-    body = np.where(space.valid[t.axis], memo[t.body], monoid.identity)
+    body = memo[factors[0]] if t.op == "sum" else memo[t.body]
+    for factor in factors[1:] if t.op == "sum" else ():
+        body = body * memo[factor]
+    body = np.where(space.valid[t.axis], body, monoid.identity)
     size = space.environment[t.axis].shape[number]
     if body.shape[number] != size:
         body = np.broadcast_to(body, [size if k == number else n for k, n in enumerate(body.shape)])

@@ -110,7 +110,7 @@ def drawn_shapes() -> Iterator[tuple[str, dict[str, int]]]:
     from cleave.environment import commit
 
     stamp = commit()
-    rng = np.random.default_rng(int(str((stamp or {"hash": "0"})["hash"])[:12], 16))
+    rng = np.random.default_rng(int(str((stamp or {"id": "0"})["id"])[:12], 16))
     for _ in range(DRAWN):
         op = OPERATORS[int(rng.integers(len(OPERATORS)))]
         if op.graph == "matmul":
