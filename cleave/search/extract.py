@@ -17,10 +17,13 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cleave.search.egraph import EGraph, ENode
 from cleave.search.term import AxisRef
+
+_PAIRED = 3
+"""Up to so many axes are also split in pairs."""
 
 Choice = Mapping[int, int]
 """Class -> number of its chosen e-node."""
@@ -37,9 +40,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Extraction:
-    """Chosen graphs of one configuration, cheapest first; ``exact`` unless a limit was met and the greedy choice
-    stepped in.
-    """
+    """Chosen graphs of one configuration, cheapest first; not ``exact`` if greedy choices stand in at a limit."""
 
     split: frozenset[str]
     choices: tuple[Choice, ...]
@@ -74,10 +75,9 @@ def extract(
     problem.needed = _needed(problem)
     problem.cheapest = [min((problem.cost[c][i] for i in a), default=0.0) for c, a in enumerate(problem.allowed)]
     found, pops, finished = _best_first(problem, limits)
-    if not found and not finished:
-        greedy = _greedy(problem)
-        found = [greedy] if greedy is not None and is_local(graph, greedy, split) else []
-    return Extraction(split, tuple(found), finished or len(found) == limits.wanted, pops)
+    if not finished:
+        found = _near_greedy(problem, found, limits)
+    return Extraction(split, tuple(found), finished, pops)
 
 
 # ---- bans
@@ -280,6 +280,29 @@ def _reaches(p: _Problem, choice: Choice, start: Sequence[int], target: int) -> 
 # ---- greedy
 
 
+def _near_greedy(p: _Problem, found: Sequence[Choice], limits: Limits) -> list[Choice]:
+    """The cheapest of what was found, the greedy graph, and what that becomes when one of its e-nodes is banned."""
+    deadline = time.perf_counter() + limits.seconds
+    first = _greedy(p)
+    candidates = [*found, *([first] if first is not None else [])]
+    for c in in_order(p.graph, first, p.graph.roots)[::-1] if first is not None else ():
+        if time.perf_counter() > deadline:
+            break
+        if first is not None and len(p.allowed[c]) > 1:
+            others = [i for i in p.allowed[c] if i != first[c]]
+            near = _greedy(replace(p, allowed=[others if k == c else a for k, a in enumerate(p.allowed)]))
+            candidates += [near] if near is not None else []
+    forms: dict[Form, Choice] = {}
+    for choice in sorted(candidates, key=lambda choice: _cost(p, choice)):
+        if is_local(p.graph, choice, p.split):
+            forms.setdefault(form(p.graph, choice), choice)
+    return list(forms.values())[: limits.wanted]
+
+
+def _cost(p: _Problem, choice: Choice) -> float:
+    return sum(p.cost[c][choice[c]] for c in in_order(p.graph, choice, p.graph.roots))
+
+
 def _greedy(p: _Problem) -> Choice | None:
     """Each class takes the e-node whose chosen graph is cheapest, shared parts counted once; not always the best,
     always quick.
@@ -338,7 +361,7 @@ def form(graph: EGraph, choice: Choice) -> Form:
 
 
 def configurations(splittable: Sequence[str], most: int) -> tuple[list[frozenset[str]], bool]:
-    """Which axes to split: none, each, each pair ..; at most ``most``, and whether that left some out."""
-    every = (frozenset(c) for n in range(len(splittable) + 1) for c in itertools.combinations(splittable, n))
-    first = list(itertools.islice(every, most + 1))
-    return first[:most], len(first) > most
+    """Which axes to split: none, each, of up to three each pair; at most ``most``; and whether some are left out."""
+    together = 2 if len(splittable) <= _PAIRED else 1
+    every = [frozenset(c) for n in range(together + 1) for c in itertools.combinations(splittable, n)]
+    return every[:most], len(every) > most or len(splittable) > together

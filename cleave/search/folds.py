@@ -41,7 +41,7 @@ from cleave.ir.graph import (
     substitute_axes,
     walk,
 )
-from cleave.ir.index import Index, of, show_pred
+from cleave.ir.index import Index, index, of, show_pred
 from cleave.ir.interp import Space, value
 from cleave.ir.op import MAPS, MONOIDS
 from cleave.search.instance import Instance
@@ -207,16 +207,20 @@ def _at(values: Array, number: int, position: int) -> Array:
 # ---- attaching
 
 
-def folds_of(g: Graph, known: Sequence[Pattern]) -> tuple[Fold, ...]:
-    """The folds of a candidate: over each axis, groups of reductions that depend on one another and match a known
-    pattern.
+def folds_of(
+    g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], known: Sequence[Pattern]
+) -> tuple[Fold, ...]:
+    """The folds of a candidate: over each axis, groups of dependent reductions that match a known pattern.
+
+    ``bases`` are the axes that were split, by the name of the count.
     """
     out: dict[Fold, None] = {}
+    views = [_View(bases[s.count], s, _symbol(g, s.chunk)) for s in splits]
     for axis in dict.fromkeys(r.axis for r in reductions(*g.terms)):
         members = [r for r in reductions(*g.terms) if r.axis is axis]
         if len(members) > 1:
             for pattern in _different(known, axis):
-                for f in _matched(axis, members, pattern):
+                for f in _matched(axis, members, pattern, [v for v in views if v.split.count != pattern.split.count]):
                     if not any(set(f.members) <= set(other.members) for other in out if other.axis is axis):
                         out.setdefault(f)
     return tuple(out)
@@ -230,14 +234,39 @@ def _different(known: Sequence[Pattern], axis: Axis) -> list[Pattern]:
     return list({(p.base, tuple(_wanted(p.partials).values())): p for p in reversed(longest)}.values())[::-1]
 
 
-def _matched(axis: Axis, members: Sequence[Reduce], p: Pattern) -> list[Fold]:
-    pairs = _outer_pairs(members, p) if axis.kind == "outer" else _body_pairs(axis, members, p)
+@dataclass(frozen=True)
+class _View:
+    """Another split of a candidate: a pattern that lacks it sees the whole axis, i as  k - o * C."""
+
+    base: Axis
+    split: Split
+    chunk: Index
+
+    def whole(self, t: Term) -> Term:
+        position = self.base.position - self.split.outer.position * self.chunk
+        return substitute_axes(t, {self.split.inner: position}) if self.split.inner in free(t) else t
+
+    def in_chunks(self, t: Term) -> Term:
+        position = self.split.outer.position * self.chunk + self.split.inner.position
+        return substitute_axes(t, {self.base: position}) if self.base in free(t) else t
+
+
+def _symbol(g: Graph, name: str) -> Index:
+    return next((of(s) for s in g.symbols if s.name == name), index(0))
+
+
+def _matched(axis: Axis, members: Sequence[Reduce], p: Pattern, views: Sequence[_View]) -> list[Fold]:
+    others = [v for v in views if v.split.outer not in p.graph.axes]
+    pairs = _outer_pairs(members, p) if axis.kind == "outer" else _body_pairs(axis, members, p, others)
     pairs = _self_contained(pairs, p)
     out: list[Fold] = []
     for group in _groups(pairs, p):
         if len(group) > 1:
             chosen = [pairs[k] for k in group]
-            out.append(Fold(axis, tuple(chosen), p.carry(chosen, group), p.absorbing))
+            carry = p.carry(chosen, group)
+            for v in others:
+                carry = tuple(v.in_chunks(c) for c in carry)
+            out.append(Fold(axis, tuple(chosen), carry, p.absorbing))
     return out
 
 
@@ -246,7 +275,7 @@ def _outer_pairs(members: Sequence[Reduce], p: Pattern) -> dict[int, Reduce]:
     return {k: t for k, t in enumerate(p.totals) if t in members}
 
 
-def _body_pairs(axis: Axis, members: Sequence[Reduce], p: Pattern) -> dict[int, Reduce]:
+def _body_pairs(axis: Axis, members: Sequence[Reduce], p: Pattern, views: Sequence[_View]) -> dict[int, Reduce]:
     """Members whose body is that of a partial, at position o * C + i or at the piece itself, with members restated."""
     position = _position(axis, p)
     if position is None:
@@ -255,7 +284,7 @@ def _body_pairs(axis: Axis, members: Sequence[Reduce], p: Pattern) -> dict[int, 
     pairs: dict[int, Reduce] = {}
     for r in members:
         marked: dict[Term, int] = {m: k for k, m in pairs.items()}
-        shape = _shape(r, [], marked, (axis, position))
+        shape = _shape(r, [], marked, (axis, position), views)
         k = next((k for k, form in wanted.items() if form is shape and k not in pairs), None)
         if k is not None and p.partials[k].op == r.op:
             pairs[k] = r
@@ -279,13 +308,19 @@ def _position(axis: Axis, p: Pattern) -> Index | None:
 
 
 def _shape(
-    r: Reduce, partials: Sequence[Reduce], marked: Mapping[Term, int], place: tuple[Axis, Index] | None = None
+    r: Reduce,
+    partials: Sequence[Reduce],
+    marked: Mapping[Term, int],
+    place: tuple[Axis, Index] | None = None,
+    views: Sequence[_View] = (),
 ) -> Term:
     """The body of a reduction with members as numbered refs, at a place, with commutative operands sorted."""
     numbers: dict[Term, int] = {**{q: k for k, q in enumerate(partials)}, **marked}
     body = replace(r.body, {m: Ref(f"member{k}", ()) for m, k in numbers.items() if m is not r})
     if place is not None:
         body = substitute_axes(body, {place[0]: place[1]})
+    for v in views:
+        body = v.whole(body)
     return _sorted(canonical(body))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from cleave.candidate import Candidate, Split, as_written
 from cleave.config import Config
 from cleave.cost.graph import Estimate, estimate, graph_cost
+from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph
 from cleave.rewrite.rulebook import Rulebook
 from cleave.search import engine
@@ -30,7 +31,8 @@ from cleave.search.term import AxisRef, ETerm, walk
 
 _CONFIGURATIONS = 16
 _PER_CONFIGURATION = 3
-_EXTRACTION_SECONDS = 4.0
+_EXTRACTION_SECONDS = 3.0
+_ONE_EXTRACTION_SECONDS = 0.25
 
 
 def search(
@@ -177,7 +179,7 @@ class _Work:
         known = self._patterns(drafts, instance)
         self.extracted = time.perf_counter()
         if self.config.ablation.algebra:
-            finished[0] = replace(finished[0], folds=folds_of(self.encoding.graph, known))
+            finished[0] = replace(finished[0], folds=folds_of(self.encoding.graph, (), {}, known))
         sources = list(self.encoding.sources.values())
         derivations = Derivations(self.graph, self.book.rules, self.book.signature, sources)
         explainer = Explainer(derivations, Decoder(self.encoding), instance)
@@ -192,26 +194,33 @@ class _Work:
         configured, cut = configurations(splittable, _CONFIGURATIONS)
         if cut:
             self.notes.append(
-                f"{len(splittable)} axes may be split; {_CONFIGURATIONS} combinations of them were searched"
+                f"{len(splittable)} axes may be split: {len(configured)} of their combinations were tried"
             )
         written = form(self.graph, self._written())
         found: list[tuple[int, int, frozenset[str], Choice]] = []
+        results: list[Extraction] = []
         deadline = time.perf_counter() + _EXTRACTION_SECONDS
         for order, split in enumerate(configured):
             seconds = max(deadline - time.perf_counter(), 0.0) / (len(configured) - order)
-            limits = Limits(seconds=seconds, wanted=_PER_CONFIGURATION)
+            limits = Limits(seconds=min(seconds / 2, _ONE_EXTRACTION_SECONDS), wanted=_PER_CONFIGURATION)
             result = extract(self.graph, priced, split, frozenset(splittable), limits)
-            self._remark(result)
+            results.append(result)
             found += [(n, order, split, c) for n, c in enumerate(result.choices) if form(self.graph, c) != written]
+        self._remark(results)
         found.sort(key=lambda entry: entry[:2])
         return self._decoded(found)
 
-    def _remark(self, result: Extraction) -> None:
-        what = f"with {', '.join(sorted(result.split))} split" if result.split else "without a split"
-        if not result.exact:
-            self.notes.append(f"extraction {what} met its limit: the best may be missing, a greedy choice stands in")
-        elif not result.choices and len(result.split) == 1:
-            self.notes.append(f"no candidate {what}: a reduction within a chunk would need one over all chunks")
+    def _remark(self, results: Sequence[Extraction]) -> None:
+        cut = [_words(r.split) for r in results if not r.exact]
+        if cut:
+            self.notes.append(
+                f"extraction met its limit {'; '.join(cut)}: greedy choices stand in, the best may be missing"
+            )
+        for r in results:
+            if r.exact and not r.choices and len(r.split) == 1:
+                self.notes.append(
+                    f"no candidate {_words(r.split)}: a reduction within a chunk needs one over all chunks"
+                )
 
     def _written(self) -> dict[int, int]:
         """The source terms as a choice of e-nodes."""
@@ -244,8 +253,10 @@ class _Work:
             self.notes.append(
                 "no small instance of the graph was found, so folds and steps could not be tried: none are given"
             )
-        bases = {s.count: s.axis for s in self.encoding.splits.values()}
-        return [p for d in drafts for p in patterns(d.graph, d.splits, bases, instance)]
+        return [p for d in drafts for p in patterns(d.graph, d.splits, self._bases(), instance)]
+
+    def _bases(self) -> dict[str, Axis]:
+        return {s.count: s.axis for s in self.encoding.splits.values()}
 
     def _finished(self, d: _Draft, known: Sequence[Pattern], explainer: Explainer) -> Candidate:
         derived = explainer.explain(d.roots)
@@ -254,7 +265,7 @@ class _Work:
             d.graph,
             self.encoding.graph,
             steps=derived.steps,
-            folds=folds_of(d.graph, known),
+            folds=folds_of(d.graph, d.splits, self._bases(), known),
             splits=d.splits,
             exactness=derived.exactness,
             assumptions=derived.assumptions,
@@ -263,7 +274,7 @@ class _Work:
         return self._costed(made)
 
     def _ragged_notes(self, d: _Draft) -> list[str]:
-        ragged = {s.count: s.axis for s in self.encoding.splits.values()}
+        ragged = self._bases()
         stated = {s.count: str(p) for s in d.splits for p in d.graph.constraints if s.count in str(p)}
         return [
             f"{s.count} * {s.chunk} must reach the longest {ragged[s.count].extent}, which is no dim to constrain"
@@ -294,3 +305,7 @@ class _Work:
     def _estimate(self, c: Candidate) -> Estimate:
         assert c.cost is not None
         return estimate(c.graph, c.cost, c.splits, self.sizes)
+
+
+def _words(split: frozenset[str]) -> str:
+    return f"with {', '.join(sorted(split))} split" if split else "without a split"

@@ -329,4 +329,4 @@ OTHERS: Sequence[tuple[str, Callable[[], Operator]]] = (
     ("cast", cast_weights),
 )
 
-__all__ = ["ATTENTION", "OTHERS", "Const", "Operator", "attention", "causal", "chain", "matmul"]
+__all__ = ["ATTENTION", "OTHERS", "Const", "Operator", "attention", "causal", "chain", "matmul", "window", "alibi"]
