@@ -9,7 +9,7 @@ setup(
     packages=[*find_packages(include=["cleave", "cleave.*"]), "cleave_rules"],
     package_dir={"cleave_rules": "rules"},
     package_data={
-        "cleave": ["py.typed", "**/*.cu", "**/*.cuh", "**/*.h", "**/*.hpp"],
+        "cleave": ["py.typed", "**/*.cu", "**/*.cuh", "**/*.h", "**/*.hpp", "**/*.cpp"],
         "cleave_rules": ["*.egg", "README.md"],
     },
 )

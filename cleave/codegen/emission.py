@@ -33,7 +33,7 @@ CHUNK = 8
 
 @dataclass(frozen=True)
 class Memory:
-    """An array in global memory as one kernel sees it. ``fresh``: other blocks write it, no read-only path may be used."""
+    """An array in global memory as one kernel sees it. ``fresh``: other blocks write it, so no read-only path."""
 
     name: str
     dtype: str
@@ -69,6 +69,12 @@ class Parameters:
     def value(self, expression: Index, wish: str) -> str:
         name = self.names.of(("value", expression), wish)
         self.values.setdefault(name, Parameter(name, "int32", "int32", False, Value(expression)))
+        return name
+
+    def wide(self, expression: Index, wish: str) -> str:
+        """An integer that is no position, so 32 bits need not hold it."""
+        name = self.names.of(("wide", expression), wish)
+        self.values.setdefault(name, Parameter(name, "int64", "int64", False, Value(expression)))
         return name
 
     def scalar(self, memory: Memory) -> str:

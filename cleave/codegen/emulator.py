@@ -1,7 +1,7 @@
 """Running emitted CUDA text on the CPU: g++ compiles the very text against another prelude (``prelude/emulator.h``).
 
 It stands in for the GPU in tests: it checks values, and refuses reads out of bounds, misaligned vector accesses, shared
-memory that is used without the barrier or wait it needs, and barriers that not every thread reaches. Times mean nothing.
+memory used without the barrier or wait that it needs, and barriers that not every thread reaches. Times mean nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cleave.codegen.emission import C_TYPES
-from cleave.codegen.prelude import KERNEL_MARK, emulator_prelude
+from cleave.codegen.prelude import KERNEL_MARK, emulator_prelude, machine_source
 from cleave.errors import CleaveError
 from cleave.ir.index import Index, evaluate, symbols_of
 from cleave.ir.op import round_to
@@ -30,16 +30,15 @@ from cleave.kernel import Buffer, KernelSource, OperatorSource, Parameter, Point
 
 Array = NDArray[Any]
 _LAUNCH = """
+int run_blocks(
+    void (*)(int), int blocks, int threads, int bytes, const u64* ranges, int count, u64 seed, char* message);
 extern "C" int launch(
     const u64* given, int blocks, int threads, int bytes, const u64* ranges, int count, u64 seed, char* message) {
   arguments = given;
-  prepare(threads, bytes, ranges, count, seed);
-  run_blocks(blocks, thread_entry);
-  if (machine.failed) memcpy(message, machine.message, sizeof machine.message);
-  return machine.failed;
+  return run_blocks(thread_entry, blocks, threads, bytes, ranges, count, seed, message);
 }
 """
-_OPTIONS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-w")
+_OPTIONS = ("-O1", "-std=c++17", "-fPIC", "-w")
 _GUARD = 256
 _STORAGE: dict[str, Any] = {
     "float16": np.float16,
@@ -185,34 +184,38 @@ def _compiler() -> str:
 
 @cache
 def _library(kernel: KernelSource) -> ctypes.CDLL:
-    compiler, text = _compiler(), _program(kernel)
-    digest = hashlib.sha256("\0".join((compiler, *_OPTIONS, text)).encode()).hexdigest()[:24]
+    text = _program(kernel)
+    made = _made(text, ".so", ("-shared", str(_made(machine_source(), ".o", ("-c",), "machine"))), kernel.entry)
+    return ctypes.CDLL(str(made))
+
+
+def _made(text: str, suffix: str, options: tuple[str, ...], entry: str) -> Path:
+    """What g++ makes of a text, kept under its hash; written elsewhere first, so that nobody ever loads half a file."""
+    compiler = _compiler()
+    digest = hashlib.sha256("\0".join((compiler, *_OPTIONS, *options, text)).encode()).hexdigest()[:24]
     folder = Path(tempfile.gettempdir()) / f"cleave-emulator-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{digest}.so"
-    if not path.exists():
-        _compile(compiler, text, path, kernel.entry)
-    return ctypes.CDLL(str(path))
-
-
-def _compile(compiler: str, text: str, path: Path, entry: str) -> None:
-    """Under another name first, so that a test running beside this one never loads half a library."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        source, made = Path(scratch) / "kernel.cpp", Path(scratch) / "kernel.so"
+    path = folder / f"{digest}{suffix}"
+    if path.exists():
+        return path
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        source, made = Path(scratch) / "text.cpp", Path(scratch) / f"made{suffix}"
         source.write_text(text, encoding="utf-8")
-        done = subprocess.run([compiler, *_OPTIONS, str(source), "-o", str(made)], capture_output=True, text=True)
+        command = [compiler, *_OPTIONS, str(source), *options, "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
             raise CleaveError(f"g++ refuses the emitted text: {first}", location=f"emulated {entry}")
         made.replace(path)
+    return path
 
 
 def _program(kernel: KernelSource) -> str:
     """The emulator's prelude, the kernel as emitted, and a function that runs its blocks."""
     own = kernel.text.split(KERNEL_MARK, 1)[1]
     values = ", ".join(f"*({_c_type(p)}*)&arguments[{n}]" for n, p in enumerate(kernel.parameters))
-    call = f"static void thread_entry(int) {{ {kernel.entry}({values}); self().done = true; yield(); }}\n"
-    return emulator_prelude() + own + "static const u64* arguments;\n" + call + _LAUNCH
+    call = f"static void thread_entry(int) {{ {kernel.entry}({values}); finish_thread(); }}\n"
+    return emulator_prelude() + own + "static const u64* arguments;\nvoid finish_thread();\n" + call + _LAUNCH
 
 
 def _c_type(p: Parameter) -> str:

@@ -32,6 +32,7 @@ from cleave.ir.index import (
     axes_of,
     inputs_of,
     of,
+    symbols_of,
 )
 from cleave.tile.program import Contract, TileTerm
 
@@ -102,6 +103,15 @@ def row_at(em: Emission, half: str = "h") -> At:
 def index_text(em: Emission, expression: Index, at: At) -> str:
     """A 32-bit value."""
     return _sum(em, em.fix(expression), at, "")
+
+
+def _number_text(em: Emission, expression: Index, at: At) -> str:
+    """An index as a number: computed by the host in 64 bits if it depends on dims alone."""
+    i = em.fix(expression)
+    symbols = symbols_of(i)
+    if axes_of(i) or inputs_of(i) or not symbols or any(s.name.startswith("%") for s in symbols):
+        return index_text(em, i, at)
+    return em.parameters.wide(i, "number_" + "_".join(sorted(s.name for s in symbols)))
 
 
 def offset_text(em: Emission, expression: Index, at: At) -> str:
@@ -227,7 +237,7 @@ class Printer:
             case Const(value):
                 return number(value)
             case IndexValue(i):
-                return f"((float){index_text(self.em, i, self.at)})"
+                return f"((float){_number_text(self.em, i, self.at)})"
             case Load():
                 return self.load(term)
             case Cast(dtype, operand):

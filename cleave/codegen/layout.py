@@ -1,7 +1,8 @@
 """Layouts: where a value of a tile program lives while a kernel of the skeleton ``cta-ring`` runs.
 
 A block has 16 rows a warp. *Rows* are the tiled grid axes of ``Binding.rows`` (a product is flattened, slowest first);
-lane l of a warp owns rows l/4 and l/4 + 8 and, of every eight columns, 2(l%4) and the next: the C fragment of mma.m16n8k16.
+lane l of a warp owns rows l/4 and l/4 + 8 and, of every eight columns, 2(l%4) and the next: the C fragment of
+mma.m16n8k16.
 
     Fragment      rows x one axis, float name[columns / 8][4]
     RowVector     rows, float name[2], equal in the four lanes of a quad
@@ -16,6 +17,7 @@ lane l of a warp owns rows l/4 and l/4 + 8 and, of every eight columns, 2(l%4) a
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Term
 
@@ -46,7 +48,7 @@ class Rounded:
 
 @dataclass(frozen=True)
 class SharedTile:
-    """``row``: the axis along rows of the tile, None: the rows of the block; ``column`` is contiguous, None: the rows."""
+    """``row``: the axis along rows of the tile, None: rows of the block; ``column`` is contiguous, None: the rows."""
 
     address: str
     row: Axis | None

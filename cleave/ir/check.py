@@ -157,7 +157,7 @@ def _is_mixed_radix(i: Index) -> bool:
     strides = {a: linear[0] for a in axes_of(i) if (linear := i.linear_in(Position(a))) is not None}
     if len(strides) < 2 or any(a.kind == "inner" for a in strides):  # chunks of a split lie one behind the other
         return True
-    expected = next((s for s in strides.values() if s.constant is not None), index(1))
+    expected = index(min((s.constant for s in strides.values() if s.constant is not None), default=1))
     while strides:
         found = next((a for a, stride in strides.items() if stride is expected), None)
         if found is None:

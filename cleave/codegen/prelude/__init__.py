@@ -21,5 +21,11 @@ def emulator_prelude() -> str:
     return _text("emulator.h") + _text("common.cuh")
 
 
+@cache
+def machine_source() -> str:
+    """C++ of the machine that ``emulator_prelude`` declares; compiled once and linked to every emulated kernel."""
+    return _text("machine.cpp")
+
+
 def _text(name: str) -> str:
     return files(__name__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,182 @@
+// The machine under emulator.h: threads of a block are fibers, warps run in random order between barriers, warp collectives exchange
+// through arrays, asynchronous copies land at random either at once or as late as their wait allows, shared memory starts as NaN.
+// Every two bytes of shared memory remember who touched them since the last barrier: an access that no barrier orders is a race.
+#include <ucontext.h>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <vector>
+typedef uint32_t u32;
+typedef uint16_t u16;
+typedef uint64_t u64;
+struct Dim3 { int x; };
+Dim3 blockIdx;
+
+struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group; bool landed; };
+struct Fiber { ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, group; std::vector<Copy> copies; };
+struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
+struct Cell { int write_epoch, read_epoch, flying; short writer; u32 readers; };
+struct Range { const unsigned char *low, *high; bool writable; };
+struct Machine {
+  std::vector<Fiber> fibers; std::vector<Warp> warps; std::vector<unsigned char> shared; std::vector<Cell> cells; std::vector<Range> ranges;
+  ucontext_t scheduler; int current, threads, arrived, generation; long progress; bool failed; char message[256]; std::mt19937_64 random;
+};
+static Machine machine;
+static Fiber& self() { return machine.fibers[machine.current]; }
+static void yield() { swapcontext(&self().context, &machine.scheduler); }
+template <class... A> static void fail(const char* form, A... values) {
+  if (!machine.failed) { machine.failed = true; snprintf(machine.message, sizeof machine.message, form, values...); }
+  while (true) yield();
+}
+
+// ---- order
+void block_barrier() {
+  Fiber& f = self();
+  f.generation = machine.generation;
+  if (++machine.arrived == machine.threads) { machine.arrived = 0; machine.generation++; machine.progress++; }
+  else { f.blocked = true; while (f.generation == machine.generation) yield(); f.blocked = false; }
+  f.epoch++;
+}
+int meet() {
+  Warp& w = machine.warps[machine.current / 32];
+  const int mine = w.generation;
+  if (++w.arrived == 32) { w.arrived = 0; w.generation++; machine.progress++; } else while (w.generation == mine) yield();
+  return mine & 1;
+}
+u32* exchange() { Warp& w = machine.warps[machine.current / 32]; return w.exchange[w.generation & 1][machine.current % 32]; }
+u32* exchange_of(int half, int lane) { return machine.warps[machine.current / 32].exchange[half][lane]; }
+int thread_index() { return machine.current; }
+unsigned char* shared_bytes() { return machine.shared.data(); }
+
+// ---- memory
+void check_global(const void* p, int bytes, bool writes) {
+  const unsigned char* at = (const unsigned char*)p;
+  for (const Range& r : machine.ranges)
+    if (at >= r.low && at + bytes <= r.high) { if (writes && !r.writable) fail("thread %d writes an input", machine.current); return; }
+  fail("thread %d of block %d %s %d bytes outside every buffer", machine.current, blockIdx.x, writes ? "writes" : "reads", bytes);
+}
+void check_aligned(const void* p, int bytes) {
+  if ((u64)p % bytes) fail("thread %d: address not aligned to %d bytes", machine.current, bytes);
+}
+static void shared_inside(u32 at, int bytes) {
+  if ((u64)at + bytes > machine.shared.size() || at % std::min(bytes, 16)) fail("thread %d: shared address %u (%d bytes) outside or misaligned", machine.current, at, bytes);
+}
+void note_read(u32 at, int bytes) {
+  shared_inside(at, bytes);
+  const int warp = machine.current / 32, epoch = self().epoch;
+  for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
+    Cell& cell = machine.cells[c];
+    if (cell.flying) fail("race: warp %d reads shared byte %u before its copy was waited for", warp, 2 * c);
+    if (cell.write_epoch == epoch && cell.writer != warp) fail("race: warp %d reads shared byte %u, warp %d writes it, no barrier between", warp, 2 * c, cell.writer);
+    if (cell.read_epoch != epoch) { cell.read_epoch = epoch; cell.readers = 0; }
+    cell.readers |= 1u << warp;
+  }
+}
+void note_write(u32 at, int bytes) {
+  shared_inside(at, bytes);
+  const int warp = machine.current / 32, epoch = self().epoch;
+  for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
+    Cell& cell = machine.cells[c];
+    if (cell.flying) fail("race: warp %d writes shared byte %u while a copy to it is under way", warp, 2 * c);
+    if (cell.write_epoch == epoch && cell.writer != warp) fail("race: warps %d and %d write shared byte %u, no barrier between", warp, cell.writer, 2 * c);
+    if (cell.read_epoch == epoch && (cell.readers & ~(1u << warp))) fail("race: warp %d writes shared byte %u, another reads it, no barrier between", warp, 2 * c);
+    cell.write_epoch = epoch; cell.writer = (short)warp;
+  }
+}
+// ---- asynchronous copies
+static void fly(u32 at, int step) { for (u32 c = at / 2; c < at / 2 + 8; c++) machine.cells[c].flying += step; }
+void copy_chunk(u32 to, const void* from, int bytes) {
+  note_write(to, 16);
+  Copy copy = {to, {}, from, bytes, self().group, false};
+  if (bytes) { check_aligned(from, 16); check_global(from, bytes, false); }
+  if (machine.random() & 1) { memcpy(copy.data, from, bytes); memcpy(&machine.shared[to], copy.data, 16); copy.landed = true; }
+  fly(to, 1);
+  self().copies.push_back(copy);
+}
+void copies_commit() { self().group++; }
+void copies_wait_for(int left) {
+  Fiber& f = self();
+  std::vector<Copy> open;
+  for (Copy& c : f.copies) {
+    if (c.group >= f.group - left) { open.push_back(c); continue; }
+    fly(c.to, -1);
+    note_write(c.to, 16);
+    if (!c.landed) { memcpy(c.data, c.from, c.bytes); memcpy(&machine.shared[c.to], c.data, 16); }
+  }
+  f.copies.swap(open);
+}
+
+const float* half_table() {
+  static float table[65536];
+  static bool made = false;
+  if (!made) { for (int i = 0; i < 65536; i++) { u16 v = (u16)i; _Float16 h; memcpy(&h, &v, 2); table[i] = (float)h; } made = true; }
+  return table;
+}
+
+// ---- running
+static void run_block(void (*entry)(int)) {
+  Machine& m = machine;
+  const int warps = m.threads / 32;
+  std::fill(m.shared.begin(), m.shared.end(), 0xff);
+  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0});
+  m.arrived = m.generation = 0;
+  for (Warp& w : m.warps) w.arrived = w.generation = 0;
+  for (int i = 0; i < m.threads; i++) {
+    Fiber& f = m.fibers[i];
+    f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.group = 0; f.copies.clear();
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
+    makecontext(&f.context, (void (*)())entry, 1, i);
+  }
+  long seen = -1, idle = 0;
+  while (!m.failed) {
+    std::vector<int> ready;
+    bool left = false;
+    for (int w = 0; w < warps; w++) {
+      bool can = false;
+      for (int i = 32 * w; i < 32 * w + 32; i++) { const Fiber& f = m.fibers[i]; left |= !f.done; can |= !f.done && !(f.blocked && f.generation == m.generation); }
+      if (can) ready.push_back(w);
+    }
+    if (!left) return;
+    if (ready.empty() || idle > 64 * warps) {
+      m.failed = true; snprintf(m.message, sizeof m.message, "deadlock in block %d: not every thread reaches the same barrier", blockIdx.x); return;
+    }
+    const int w = ready[m.random() % ready.size()];
+    const int passes = m.random() % 3 ? 1 + (int)(m.random() % 64) : 1 << 20;  // a warp may run far ahead
+    for (int pass = 0; pass < passes && !m.failed; pass++) {
+      bool ran = false;
+      const long before = m.progress;
+      for (int i = 32 * w; i < 32 * w + 32 && !m.failed; i++) {
+        Fiber& f = m.fibers[i];
+        if (f.done || (f.blocked && f.generation == m.generation)) continue;
+        ran = true; m.current = i;
+        swapcontext(&m.scheduler, &f.context);
+        if (f.done) m.progress++;
+      }
+      if (!ran || m.progress == before) break;
+    }
+    idle = m.progress == seen ? idle + 1 : 0;
+    seen = m.progress;
+  }
+}
+void finish_thread() { self().done = true; yield(); }
+int run_blocks(
+    void (*entry)(int), int blocks, int threads, int bytes, const u64* ranges, int count, u64 seed, char* message) {
+  Machine& m = machine;
+  m.threads = threads; m.failed = false; m.progress = 0;
+  m.random.seed(seed);
+  m.fibers.resize(threads); m.warps.resize(threads / 32);
+  m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
+  m.ranges.clear();
+  for (int i = 0; i < count; i++)
+    m.ranges.push_back({(const unsigned char*)ranges[3 * i], (const unsigned char*)ranges[3 * i + 1], ranges[3 * i + 2] != 0});
+  std::vector<int> order(blocks);
+  for (int i = 0; i < blocks; i++) order[i] = i;
+  std::shuffle(order.begin(), order.end(), m.random);
+  for (int i = 0; i < blocks && !m.failed; i++) { blockIdx.x = order[i]; run_block(entry); }
+  if (m.failed) memcpy(message, m.message, sizeof m.message);
+  return m.failed;
+}

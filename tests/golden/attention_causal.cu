@@ -1,0 +1,430 @@
+// What the emitted text needs of the GPU: movement, matmul of fragments, conversions. No include, so NVRTC parses little.
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned long long u64;
+typedef long long i64;
+#define DEV static __device__ __forceinline__
+#define SHARED_MEMORY(name) extern __shared__ __align__(128) unsigned char name[]
+#define NEG_INF __int_as_float(0xff800000)
+#define POS_INF __int_as_float(0x7f800000)
+#define NOT_A_NUMBER __int_as_float(0x7fffffff)
+struct f16 { u16 bits; };
+struct bf16 { u16 bits; };
+
+DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// ---- conversions
+DEV float to_float(float x) { return x; }
+DEV float to_float(f16 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits)); return r; }
+DEV float to_float(bf16 x) { return __int_as_float((int)((u32)x.bits << 16)); }
+template <class T> struct Convert;
+template <> struct Convert<float> { static __device__ __forceinline__ float of(float x) { return x; } };
+template <> struct Convert<f16> {
+  static __device__ __forceinline__ f16 of(float x) { f16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x)); return r; }
+  static __device__ __forceinline__ u32 two(float low, float high) {
+    u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+};
+template <> struct Convert<bf16> {
+  static __device__ __forceinline__ bf16 of(float x) { bf16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x)); return r; }
+  static __device__ __forceinline__ u32 two(float low, float high) {
+    u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+};
+
+// ---- arithmetic. Maximum and minimum propagate NaN, as the meaning of graphs does.
+DEV float exp2_of(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float log2_of(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float recip_of(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float sqrt_of(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float rsqrt_of(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float tanh_of(float x) { return tanhf(x); }
+DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+DEV void warp_barrier() { __syncwarp(); }
+DEV void block_barrier() { __syncthreads(); }
+
+// ---- global memory. Temporaries that another block wrote are read past the first-level cache.
+template <class T> DEV float read(const T* p, bool ok) { return ok ? to_float(*p) : 0.f; }
+DEV int read_index(const int* p, bool ok) { return ok ? __ldg(p) : 0; }
+DEV int read_index(const i64* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
+DEV int read_index(const unsigned char* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
+DEV float read_fresh(const float* p, bool ok) { return ok ? __ldcg(p) : 0.f; }
+DEV void read_fresh_two(float& x, float& y, const float* p) { float2 v = __ldcg((const float2*)p); x = v.x; y = v.y; }
+template <class T> DEV void write(T* p, float x) { *p = Convert<T>::of(x); }
+template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Convert<T>::two(x, y); }
+DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
+template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
+
+// ---- shared memory, addresses in bytes
+template <class T> DEV float shared_read(u32 address) {
+  T x; asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x.bits) : "r"(address) : "memory"); return to_float(x); }
+template <class T> DEV void shared_write(u32 address, float x) {
+  asm volatile("st.shared.u16 [%0], %1;" :: "r"(address), "h"(Convert<T>::of(x).bits) : "memory"); }
+DEV float shared_read_float(u32 address) {
+  float x; asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
+DEV void shared_write_float(u32 address, float x) { asm volatile("st.shared.f32 [%0], %1;" :: "r"(address), "f"(x) : "memory"); }
+DEV void shared_write_word(u32 address, u32 x) { asm volatile("st.shared.u32 [%0], %1;" :: "r"(address), "r"(x) : "memory"); }
+DEV void shared_write_chunk(u32 address, const u32 (&x)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory"); }
+
+// ---- asynchronous copies: 16 bytes, of which the first `bytes` come from global memory and the rest are zero
+DEV void copy_chunk(u32 to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory"); }
+DEV void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+
+// ---- fragments
+DEV void load_matrices(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory"); }
+DEV void load_matrices_transposed(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory"); }
+template <class T> struct Multiply;
+#define CLEAVE_MULTIPLY(T, NAME) \
+  template <> struct Multiply<T> { static __device__ __forceinline__ void add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); } };
+CLEAVE_MULTIPLY(f16, "f16")
+CLEAVE_MULTIPLY(bf16, "bf16")
+template <class T> DEV void multiply_add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { Multiply<T>::add(d, a, b0, b1); }
+
+// ---- blocks that wait for each other
+DEV void publish() { __threadfence(); }
+DEV int arrive(int* counter) { return atomicAdd(counter, 1); }
+DEV void reset(int* counter) { *counter = 0; }
+// Shared by the GPU and the emulator: plain C++.
+DEV int least(int a, int b) { return a < b ? a : b; }
+DEV int greatest(int a, int b) { return a > b ? a : b; }
+DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
+DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
+template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
+template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
+
+// A shared tile is rows of 16-byte chunks. Chunks are permuted so that eight rows of one chunk column meet all banks.
+template <int CHUNKS> DEV u32 swizzle(int row, int chunk) {
+  const int group = CHUNKS & -CHUNKS, mask = (group < 8 ? group : 8) - 1, step = CHUNKS < 8 && group == CHUNKS ? 8 / CHUNKS : 1;
+  return (u32)((row * CHUNKS + (chunk ^ ((row / step) & mask))) * 16);
+}
+template <class T, int CHUNKS> DEV float tile_read(u32 tile, int row, int column) {
+  return shared_read<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2);
+}
+template <class T, int CHUNKS> DEV void tile_write(u32 tile, int row, int column, float x) {
+  shared_write<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2, x);
+}
+// Up to eight elements at any alignment, the rest zero.
+template <class T> DEV void copy_elements(u32 to, const T* from, int count) {
+  if (count >= 8 && ((u64)from & 15) == 0) { copy_chunk(to, from, 16); return; }
+  u32 words[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++)
+    words[j] = (2 * j < count ? bits_at(from + 2 * j) : 0u) | ((2 * j + 1 < count ? (u32)bits_at(from + 2 * j + 1) : 0u) << 16);
+  shared_write_chunk(to, words);
+}
+template <class T> DEV void write_pair(T* p, float x, float y, bool second) {
+  if (second && ((u64)p & (2 * sizeof(T) - 1)) == 0) { write_two(p, x, y); return; }
+  write(p, x);
+  if (second) write(p + 1, y);
+}
+DEV void read_fresh_pair(float& x, float& y, const float* p, bool first, bool second) {
+  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p); return; }
+  x = read_fresh(p, first);
+  y = read_fresh(p + 1, second);
+}
+
+// exp_diff(a, b) = exp(a - b), and 0 where a = -inf whatever b. The base of b is finite, so that -inf minus it stays -inf.
+#define LOG2_E 1.44269504f
+DEV float exp_base(float b) { return maximum(b * LOG2_E, -3.402823466e+38f); }
+DEV float exp_diff(float a, float b) { return exp2_of(fmaf(a, LOG2_E, -exp_base(b))); }
+DEV float square(float a) { return a * a; }
+DEV float exp_of(float a) { return exp2_of(a * LOG2_E); }
+DEV float log_of(float a) { return log2_of(a) * 0.693147181f; }
+DEV float recip0(float a) { return a == 0.f ? 0.f : recip_of(a); }
+DEV float sigmoid(float a) { return recip_of(1.f + exp_of(-a)); }
+DEV float silu(float a) { return a * sigmoid(a); }
+DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
+DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
+DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
+// ---- kernel
+extern "C" __global__ void __launch_bounds__(64, 1) attention(const f16* __restrict__ q, const f16* __restrict__ k, const f16* __restrict__ v, f16* out, float* lse, int b_tiles, int kv_tiles, int s_tiles, int dim_s, int dim_t) {
+  SHARED_MEMORY(shared);
+  const u32 shared_base = shared_address(shared);
+  const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
+  const int row = warp * 16 + (lane >> 2), pair = (lane & 3) * 2;
+  int block = blockIdx.x;
+  const int n2_tile = block % 2;
+  block /= 2;
+  const int kv_tile = block % kv_tiles;
+  block /= kv_tiles;
+  const int b_tile = block % b_tiles;
+  block /= b_tiles;
+  const int s_tile = s_tiles - 1 - block;
+  {
+    const int s_start = s_tile * 32;
+    const int s_last = least(s_start + 32, dim_s) - 1;
+    const int s_row[2] = {(s_start + row), (s_start + (row + 8))};
+    const u32 q_1_tile = shared_base + 0;
+    const f16* q_1_source = q + (((i64)b_tile * kv_tiles * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32));
+    {
+      #pragma unroll
+      for (int x = 0; x < 2; x++) {
+        const int r = thread / 4 + x * 16, c = thread % 4;
+        const bool present = (s_start + r) < dim_s;
+        copy_chunk(q_1_tile + swizzle<4>(r, c), q_1_source + (present ? ((0 + c * 8) + ((i64)(s_start + r) * 32)) : 0), present ? 16 : 0);
+      }
+    }
+    copies_commit();
+    // for t in [0, min(dim.t, s + dim.t + 1 - dim.s)) carry m1[s], s1[s, n32], s2[s]
+    float m1[2] = {NEG_INF, NEG_INF};
+    float s1[4][4];
+    #pragma unroll
+    for (int n = 0; n < 4; n++) {
+      #pragma unroll
+      for (int e = 0; e < 4; e++) {
+        s1[n][e] = 0.f;
+      }
+    }
+    float s2[2] = {0.f, 0.f};
+    const int t_low = 0;
+    const int t_high = least((s_last + (dim_s * -1) + dim_t + 1), dim_t);
+    const u32 k_1_tile_ring = shared_base + 2048;
+    const f16* k_1_source = k + (((i64)b_tile * kv_tiles * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
+    const u32 v_1_tile_ring = shared_base + 6144;
+    const f16* v_1_source = v + (((i64)b_tile * kv_tiles * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
+    #pragma unroll
+    for (int p = 0; p < 1; p++) {
+      {
+        const int t_start = t_low + p * 32;
+        if (t_start < t_high) {
+          #pragma unroll
+          for (int x = 0; x < 2; x++) {
+            const int r = thread / 4 + x * 16, c = thread % 4;
+            const bool present = (t_start + r) < dim_t;
+            copy_chunk(k_1_tile_ring + p * 2048 + swizzle<4>(r, c), k_1_source + (present ? ((0 + c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
+          }
+          #pragma unroll
+          for (int x = 0; x < 2; x++) {
+            const int r = thread / 4 + x * 16, c = thread % 4;
+            const bool present = (t_start + r) < dim_t;
+            copy_chunk(v_1_tile_ring + p * 2048 + swizzle<4>(r, c), v_1_source + (present ? ((0 + c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
+          }
+        }
+        copies_commit();
+      }
+    }
+    copies_wait<1>();
+    block_barrier();
+    u32 q_1_held[2][4];
+    #pragma unroll
+    for (int kk = 0; kk < 2; kk++) {
+      load_matrices(q_1_held[kk], q_1_tile + swizzle<4>(warp * 16 + (lane & 15), kk * 2 + (lane >> 4)));
+    }
+    for (int t_tile = t_low, slot = 0; t_tile < t_high; t_tile += 32, slot = slot == 1 ? 0 : slot + 1) {
+      copies_wait<0>();
+      block_barrier();
+      {
+        const int t_start = t_tile + 32;
+        if (t_start < t_high) {
+          #pragma unroll
+          for (int x = 0; x < 2; x++) {
+            const int r = thread / 4 + x * 16, c = thread % 4;
+            const bool present = (t_start + r) < dim_t;
+            copy_chunk(k_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), k_1_source + (present ? ((0 + c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
+          }
+          #pragma unroll
+          for (int x = 0; x < 2; x++) {
+            const int r = thread / 4 + x * 16, c = thread % 4;
+            const bool present = (t_start + r) < dim_t;
+            copy_chunk(v_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), v_1_source + (present ? ((0 + c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
+          }
+        }
+        copies_commit();
+      }
+      const int t_start = t_tile;
+      const u32 k_1_tile = k_1_tile_ring + slot * 2048;
+      const u32 v_1_tile = v_1_tile_ring + slot * 2048;
+      const float m1_before[2] = {m1[0], m1[1]};
+      // sum1[s, t] = mma(n32, q_1, k_1)
+      float sum1[4][4];
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          sum1[n][e] = 0.f;
+        }
+      }
+      #pragma unroll
+      for (int kk = 0; kk < 2; kk++) {
+        #pragma unroll
+        for (int nn = 0; nn < 2; nn++) {
+          u32 b[4];
+          load_matrices(b, k_1_tile + swizzle<4>(nn * 16 + (lane & 7) + ((lane >> 4) << 3), kk * 2 + ((lane >> 3) & 1)));
+          multiply_add<f16>(sum1[2 * nn + 0], q_1_held[kk], b[0], b[1]);
+          multiply_add<f16>(sum1[2 * nn + 1], q_1_held[kk], b[2], b[3]);
+        }
+      }
+      // e1[s, t] = (ref('sum1', s, t) * 0.3)
+      // w1[s, t] = where(t <= s + dim.t - dim.s, ref('e1', s, t), const('-inf'))
+      float w1[4][4];
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          w1[n][e] = sum1[n][e];
+        }
+      }
+      if (!(((s_start * -1) + (t_start + 31) + dim_s + (dim_t * -1)) <= 0)) {
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            if (!((t_start + (n * 8 + pair + (e & 1))) <= ((dim_s * -1) + s_row[e >> 1] + dim_t))) w1[n][e] = NEG_INF;
+          }
+        }
+      }
+      // k1[s, t] = where(t < dim.t, ref('w1', s, t), const('-inf'))
+      float k1[4][4];
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          k1[n][e] = w1[n][e];
+        }
+      }
+      if (!(((t_start + 31) + (dim_t * -1)) < 0)) {
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            if (!((t_start + (n * 8 + pair + (e & 1))) < dim_t)) k1[n][e] = NEG_INF;
+          }
+        }
+      }
+      // m1 = max(m1~, max(t, ref('k1', s, t)))
+      float part[2] = {NEG_INF, NEG_INF};
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          part[h] = (maximum(part[h], (maximum(k1[n][2 * h], k1[n][2 * h + 1]))));
+        }
+      }
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        m1[h] = (maximum(m1[h], part[h] * 0.3f));
+      }
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        m1[h] = quad_max(m1[h]);
+      }
+      // e2[s, t] = exp_diff(ref('k1', s, t), ref('m1', s))
+      float base[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        base[h] = exp_base(m1[h]);
+      }
+      float e2[4][4];
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          e2[n][e] = exp2_of(fmaf(k1[n][e], 0.432808512f, -base[e >> 1]));
+        }
+      }
+      // s2 = sum((exp_diff(ref('m1~', s), ref('m1', s)) * ref('s2~', s)), sum(t, ref('e2', s, t)))
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        s2[h] = (exp_diff(m1_before[h], m1[h]) * s2[h]);
+      }
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2[h] = (s2[h] + (e2[n][2 * h] + e2[n][2 * h + 1]));
+        }
+      }
+      // n1[s, t] = cast(float16, ref('e2', s, t))
+      // s1 = sum((exp_diff(ref('m1~', s), ref('m1', s)) * ref('s1~', s, n32)), mma(t, n1, v_1))
+      float factor[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        factor[h] = exp_diff(m1_before[h], m1[h]);
+      }
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          s1[n][e] = (factor[e >> 1] * s1[n][e]);
+        }
+      }
+      #pragma unroll
+      for (int kk = 0; kk < 2; kk++) {
+        u32 a[4];
+        a[0] = pack<f16>(e2[2 * kk][0], e2[2 * kk][1]);
+        a[1] = pack<f16>(e2[2 * kk][2], e2[2 * kk][3]);
+        a[2] = pack<f16>(e2[2 * kk + 1][0], e2[2 * kk + 1][1]);
+        a[3] = pack<f16>(e2[2 * kk + 1][2], e2[2 * kk + 1][3]);
+        #pragma unroll
+        for (int nn = 0; nn < 2; nn++) {
+          u32 b[4];
+          load_matrices_transposed(b, v_1_tile + swizzle<4>(kk * 16 + (lane & 15), nn * 2 + (lane >> 4)));
+          multiply_add<f16>(s1[2 * nn + 0], a, b[0], b[1]);
+          multiply_add<f16>(s1[2 * nn + 1], a, b[2], b[3]);
+        }
+      }
+    }
+    copies_wait<0>();
+    block_barrier();
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+      s2[h] = quad_sum(s2[h]);
+    }
+    // e3[s] = recip0(ref('s2', s))
+    float e3[2];
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+      e3[h] = recip0(s2[h]);
+    }
+    // e4[s, n32] = (ref('s1', s, n32) * ref('e3', s))
+    float e4[4][4];
+    #pragma unroll
+    for (int n = 0; n < 4; n++) {
+      #pragma unroll
+      for (int e = 0; e < 4; e++) {
+        e4[n][e] = (s1[n][e] * e3[e >> 1]);
+      }
+    }
+    // out[b, 2*kv + n2, s, n32] = e4
+    {
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (s_row[h] < dim_s) {
+          f16* target = out + (0 + ((i64)b_tile * kv_tiles * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 4; n++) {
+            write_two(target + n * 8, e4[n][2 * h], e4[n][2 * h + 1]);
+          }
+        }
+      }
+    }
+    // e5[s] = log(ref('s2', s))
+    float e5[2];
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+      e5[h] = log_of(s2[h]);
+    }
+    // e6[s] = (ref('m1', s) + ref('e5', s))
+    float e6[2];
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+      e6[h] = (m1[h] + e5[h]);
+    }
+    // lse[b, 2*kv + n2, s] = e6
+    {
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (pair == 0 && s_row[h] < dim_s) write(lse + (((i64)b_tile * kv_tiles * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_tile * dim_s) + s_row[h]), e6[h]);
+      }
+    }
+  }
+}

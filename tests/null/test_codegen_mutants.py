@@ -1,0 +1,83 @@
+"""Wrong kernels, made by changing emitted text: the emulator must catch each, by value or by refusal."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from cleave.codegen.emulator import emulate
+from cleave.codegen.generate import generate
+from cleave.codegen.prelude import KERNEL_MARK
+from cleave.errors import CleaveError
+from cleave.verify.final import check_executable
+from cleave.verify.verdict import Outcome
+from tests.null import codegen_cases as cases
+from tests.null.codegen_cases import CASES
+
+CHAIN = r"a\[1\] = pack<f16>\(\w+\[2 \* kk\]\[2\], (\w+)\[2 \* kk\]\[3\]\);"
+MUTANTS = {
+    "no wait for the copies of a trip": (
+        "attention, causal",
+        r"copies_wait<0>\(\);(?=\n *block_barrier\(\);\n *\{)",
+        "",
+    ),
+    "no barrier in a trip": ("attention, causal", r"(copies_wait<0>\(\);)\n *block_barrier\(\);(?=\n *\{)", r"\1"),
+    "no barrier after a loop whose slots are used again": (
+        "softmax",
+        r"(copies_wait<0>\(\);)\n *block_barrier\(\);(?=\n *(#pragma|//))",
+        r"\1",
+    ),
+    "ring one slot short": ("attention, causal", r"\(slot == 0 \? 1 : slot - 1\)", "slot"),
+    "values not transposed": ("attention, causal", r"load_matrices_transposed\(", "load_matrices("),
+    "fragments chained in the order of C": (
+        "attention, causal",
+        CHAIN,
+        r"a[1] = pack<f16>(\1[2 * kk + 1][2], \1[2 * kk][3]);",
+    ),
+    "second rows are the first": ("attention, causal", r"\(s_start \+ \(row \+ 8\)\)", "(s_start + row)"),
+    "rescale dropped": ("attention, causal", r"(factor\w*)\[h\] = exp_diff\(.*\);", r"\1[h] = 1.f;"),
+    "no causal mask": ("attention, causal", r"if \(!\(.*<= 0\)\) \{", "if (false) {"),
+    "no mask in the tail": ("attention", r"if \(!\(.*< 0\)\) \{", "if (false) {"),
+    "scale applied twice": ("attention", r"0\.4328085\w*f?", "0.1298425f"),
+    "quad not joined": ("attention, causal", r"quad_sum\((\w+\[h\])\)", r"\1"),
+    "maximum of two lanes": ("attention, causal", r"quad_max\((\w+\[h\])\)", r"maximum(\1, shuffle_xor(\1, 1))"),
+    "rows beyond the end stored": ("matmul", r"if \(m_row\[h\] < dim_m\)", "if (true)"),
+    "columns beyond the end stored": ("matmul", r"if \(\(n_start \+ n \* 8 \+ pair\) < dim_n\) ", ""),
+    "keys beyond the end read": ("attention", r"\(present \? (.*) : 0\), present \? 16 : 0", r"\1, 16"),
+    "vector copies of unaligned rows": (
+        "matmul",
+        r"copy_elements\((.*), left\);",
+        r"copy_chunk(\1, left > 0 ? 16 : 0);",
+    ),
+    "counter not reset": ("matmul, split, last arriving", r"if \(arrived_last\) reset\(.*\);", ""),
+    "merge before the last block": ("matmul, split, last arriving", r"== 3 - 1;", "== 3 - 2;"),
+    "one warp skips a barrier": ("softmax", r"block_barrier\(\);(?=\n *\{)", "if (warp) block_barrier();"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_is_caught(name, rng):
+    case_name, pattern, new = MUTANTS[name]
+    case = CASES[case_name]()
+    operator = generate(case.schedule)
+    head, own = operator.kernels[0].text.split(KERNEL_MARK)
+    changed, count = re.subn(pattern, new, own)
+    assert count and changed != own, "the mutant changes nothing"
+    kernel = dataclasses.replace(operator.kernels[0], text=head + KERNEL_MARK + changed)
+    mutant = dataclasses.replace(operator, kernels=(kernel, *operator.kernels[1:]))
+    assert any(not passes(mutant, case, sizes, rng) for sizes in case.sizes)
+
+
+def passes(operator, case: cases.Case, sizes: cases.Sizes, rng: np.random.Generator) -> bool:
+    def run(inputs, outputs):
+        for name, found in emulate(operator, inputs, sizes, int(rng.integers(2**31))).items():
+            outputs[name][...] = found
+
+    try:
+        result = check_executable(run, case.schedule.graph, cases.inputs(case, sizes, rng), sizes)
+    except CleaveError:
+        return False
+    return result.outcome is Outcome.PASSED
