@@ -81,5 +81,22 @@ class _Package(ModuleType):
         return sorted({*self.__dict__, *PUBLIC})
 
 
-__all__ = list(PUBLIC)
+__all__ = [
+    "CleaveError",
+    "Config",
+    "Rulebook",
+    "Target",
+    "dims",
+    "emit",
+    "load",
+    "nn",
+    "ops",
+    "optimize",
+    "schedule",
+    "search",
+    "testing",
+    "trace",
+    "verify",
+]
+
 sys.modules[__name__].__class__ = _Package

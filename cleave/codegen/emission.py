@@ -92,7 +92,7 @@ class Parameters:
 
 def _declared(p: Parameter) -> str:
     if p.kind != "pointer":
-        return f"{'float' if p.kind == 'float32' else 'int'} {p.name}"
+        return f"{C_TYPES[p.kind]} {p.name}"
     # A workspace is written and read in one launch: neither const nor restrict may be claimed.
     return f"{C_TYPES[p.dtype]}* {p.name}" if p.writable else f"const {C_TYPES[p.dtype]}* __restrict__ {p.name}"
 

@@ -220,5 +220,5 @@ def _program(kernel: KernelSource) -> str:
 
 def _c_type(p: Parameter) -> str:
     if p.kind != "pointer":
-        return "float" if p.kind == "float32" else "int"
+        return C_TYPES[p.kind]
     return f"{'' if p.writable else 'const '}{C_TYPES[p.dtype]}*"

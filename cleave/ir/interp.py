@@ -16,7 +16,22 @@ from numpy.typing import NDArray
 from cleave.errors import GraphError
 from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
-from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Output, Reduce, Ref, Term, Where, children, free, walk
+from cleave.ir.graph import (
+    Cast,
+    Const,
+    Graph,
+    IndexValue,
+    Load,
+    Map,
+    Output,
+    Reduce,
+    Ref,
+    Term,
+    Where,
+    children,
+    free,
+    walk,
+)
 from cleave.ir.index import Index, Pred, axes_of, evaluate, evaluate_pred, read_clipped
 from cleave.ir.op import MAPS, MONOIDS, round_to
 

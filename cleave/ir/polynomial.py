@@ -331,13 +331,21 @@ def _divided(a: Index, b: Index) -> tuple[Index, Index]:
     for monomial, c in a.terms:
         powers = dict(monomial)
         fits = all(powers.get(atom, 0) >= power for atom, power in divisor)
-        q = c // factor if fits else 0
+        q = _quotient(c, factor, constant=not monomial) if fits else 0
         if q:
             left = tuple((x, p - dict(divisor).get(x, 0)) for x, p in monomial if p > dict(divisor).get(x, 0))
             quotient[left] = quotient.get(left, 0) + q
         if c - q * factor:
             rest[monomial] = c - q * factor
     return _make(quotient), _make(rest)
+
+
+def _quotient(c: int, factor: int, *, constant: bool) -> int:
+    """How often a coefficient is taken out of a floor: constants down to 0 .. factor − 1, others towards 0.
+
+    So ceil division of m by 16 stays −(−m // 16): nothing in it is larger than m.
+    """
+    return c // factor if constant or c >= 0 else -(-c // factor)
 
 
 def _within(a: Index, b: Index) -> bool:

@@ -1,7 +1,7 @@
 """References of the cases in plain NumPy: inputs as a user has them, answers in float64, nothing shared with cleave.
 
-An attention row with no visible key gives 0 and lse -inf; lse is the natural logarithm; causal is aligned at the last query: key j
-is visible to row i iff j <= i + Sk - Sq.
+An attention row with no visible key gives 0 and lse -inf; lse is the natural logarithm; causal is aligned at the last
+query: key j is visible to row i iff j <= i + Sk - Sq.
 """
 
 from __future__ import annotations

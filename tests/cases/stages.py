@@ -1,4 +1,4 @@
-"""One case through every stage: interpreter, search, verification, schedule, tile interpreter, emitted CUDA on the CPU."""
+"""One case through every stage: interpreter, search, verification, schedule, tile interpreter, CUDA on the CPU."""
 
 from __future__ import annotations
 
@@ -53,13 +53,8 @@ def run_case(
     ``calls``: inputs and expected outputs; the first decides the representative shape. ``dims``: what no shape fixes.
     The best unsplit candidate and the best split one are scheduled; all candidates are verified.
     """
-    for inputs, expected in calls:
-        _close(interpret(g, inputs, dims), expected, EXACT, EXACT, "interpreter")
-    found = search(g)
+    found = run_search(g, calls, dims=dims)
     shape = bind_dims(g, {n: a.shape for n, a in calls[0][0].items()}, dims)
-    for c in found.candidates:
-        verdict = verify(c, bind=shape)
-        assert verdict.passed, f"candidate {c.name}: {verdict}"
     schedules = tuple(schedule(c, Target("sm_80"), bind=shape)[0] for c in _chosen(found))
     for s in schedules:
         source = generate(s)
@@ -68,6 +63,18 @@ def run_case(
             _close(run_schedule(s, inputs, dims, rounding="storage"), expected, rtol, atol, f"{s.candidate}, rounded")
             _close(emulate(source, inputs, dims), expected, rtol, atol, f"kernel of {s.candidate}")
     return Ran(found, schedules)
+
+
+def run_search(g: Graph, calls: Sequence[tuple[Arrays, Arrays]], *, dims: Mapping[str, int] | None = None) -> Found:
+    """The stages before the scheduler: interpreter, search, and verification of every candidate."""
+    for inputs, expected in calls:
+        _close(interpret(g, inputs, dims), expected, EXACT, EXACT, "interpreter")
+    found = search(g)
+    shape = bind_dims(g, {n: a.shape for n, a in calls[0][0].items()}, dims)
+    for c in found.candidates:
+        verdict = verify(c, bind=shape)
+        assert verdict.passed, f"candidate {c.name}: {verdict}"
+    return found
 
 
 def _chosen(found: Found) -> list[Candidate]:

@@ -1,0 +1,120 @@
+"""Trouble with searches: growth without end, results that change from run to run, and a wrong rule about means."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cleave
+from cleave import Config, ops
+from cleave.candidate import Candidate, Split
+from cleave.config import SearchLimits
+from cleave.ir.axis import Axis, split_axis
+from cleave.ir.graph import IndexValue, Output, apply, fold, graph, load, substitute_axes
+from cleave.ir.index import Index
+from cleave.ir.interp import interpret
+from cleave.search import Stop, search
+from cleave.verify import verify
+from tests.cases.reference import f64, rn, softmax
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+@pytest.mark.parametrize("kind", ["sum of tensors", "chain of matmuls"])
+def test_e03_many_equal_forms_end_at_a_limit_that_is_named(kind: str, rng: np.random.Generator) -> None:
+    def total(**t: Any) -> Any:
+        return reduce(lambda a, b: a + b, t.values())
+
+    def chain(**t: Any) -> Any:
+        return reduce(lambda a, b: a @ b, t.values())
+
+    if kind == "sum of tensors":
+        g = cleave.trace(total, name="total", **dict.fromkeys((f"t{i}" for i in range(12)), "3 3"))
+        x = {f"t{i}": rn(rng, 3, 3) for i in range(12)}
+        expected = sum(f64(v) for v in x.values())
+    else:
+        g = cleave.trace(chain, name="chain", **{f"t{i}": f"n{i} n{i + 1}" for i in range(9)})
+        x = {f"t{i}": rn(rng, 2 + i, 3 + i) for i in range(9)}
+        expected = reduce(lambda a, b: a @ b, map(f64, x.values()))
+    limits = SearchLimits(nodes=2_000, seconds=10.0)
+    found = search(g, config=Config(limits=limits))
+    assert found.report.stop in (Stop.SATURATED, Stop.NODES, Stop.SECONDS, Stop.ROUNDS)
+    assert str(found.report.stop) in found.report.text()
+    if found.report.stop is not Stop.SATURATED:
+        assert found.report.rounds[-1].nodes <= 10 * limits.nodes
+    assert any(not c.steps for c in found.candidates)
+    for c in found.candidates:
+        if not c.splits:
+            np.testing.assert_allclose(interpret(c.graph, x)["out"], expected, rtol=1e-9)
+
+
+PROGRAM = """
+import cleave
+from cleave import ops
+def program(q, k, v):
+    return ops.einsum("st,te->se", ops.softmax(ops.einsum("sd,td->st", q, k)), v)
+found = cleave.search(cleave.trace(program, q="s d=8", k="t d", v="t e=8"))
+for c in found.candidates:
+    print(c.name, c.text(), c.cost, *c.steps, sep="\\n")
+"""
+
+
+def test_e06_the_same_candidates_in_the_same_order(rng: np.random.Generator) -> None:
+    outputs = {_fresh(PROGRAM, {"PYTHONHASHSEED": seed}) for seed in ("1", "2", "77")}
+    assert len(outputs) == 1
+    assert "split t" in outputs.pop()
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return ops.einsum("st,te->se", ops.softmax(ops.einsum("sd,td->st", q, k)), v)
+
+    x = {"q": rn(rng, 4, 8), "k": rn(rng, 5, 8), "v": rn(rng, 5, 8)}
+    got = interpret(cleave.trace(program, q="s d=8", k="t d", v="t e=8"), x)["out"]
+    np.testing.assert_allclose(got, softmax(f64(x["q"]) @ f64(x["k"]).T) @ f64(x["v"]), rtol=1e-9)
+
+
+def _fresh(program: str, variables: dict[str, str]) -> str:
+    """What a program prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **variables},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_v06_the_mean_of_part_means_is_not_the_mean() -> None:
+    """Right for every count that divides: only uneven parts show it."""
+    g = cleave.trace(lambda x: x.mean("k"), name="mean", x="m k", dtype="float32")
+    row, column = g.axes[1], Axis("k", g.inputs[0].shape[1])
+    parts = split_axis(column, "S", "C")
+    wrong = _mean_of_means(row, column, parts.outer, parts.inner, parts.position)
+    candidate = Candidate(
+        "mean of means",
+        graph("mean", g.inputs, [Output("out", "float32", (row.extent,), (row.position,), wrong)]),
+        g,
+        splits=(Split("k", parts.outer, parts.inner, "S", "C"),),
+    )
+    x = np.random.default_rng(0).standard_normal((3, 10))
+    even = interpret(candidate.graph, {"x": x}, {"S": 5, "C": 2})["out"]
+    np.testing.assert_allclose(even, x.mean(1), rtol=1e-9)
+    uneven = interpret(candidate.graph, {"x": x}, {"S": 4, "C": 3})["out"]
+    assert not np.allclose(uneven, x.mean(1), rtol=1e-3, atol=1e-4)
+    verdict = verify(candidate)
+    assert not verdict.passed
+    assert any(check.outcome.failed for check in verdict.checks)
+
+
+def _mean_of_means(row: Axis, column: Axis, outer: Axis, inner: Axis, position: Index) -> Any:
+    body = substitute_axes(load("x", row, column), {column: position})
+    mean = apply("mul", fold("sum", inner, body), apply("recip0", IndexValue(inner.extent)))
+    return apply("mul", fold("sum", outer, mean), apply("recip", IndexValue(outer.extent)))
