@@ -125,21 +125,23 @@ class Attention:
     rest: tuple[Index, ...]
 
 
-def attention_parts(*, causal: bool = False, window: bool = False, grouped: bool = True, scale: float = 0.3) -> Attention:
+def attention_parts(
+    *, causal: bool = False, window: bool = False, grouped: bool = True, head: int = D, value: int = E
+) -> Attention:
     kv, s, t, r = *dims("kv s t"), *dims("r=3")
-    h, i, tt, d, e = axis("h", kv), axis("i", s), axis("t", t), axis("d", D), axis("e", E)
+    h, i, tt, d, e = axis("h", kv), axis("i", s), axis("t", t), axis("d", head), axis("e", value)
     g = axis("g", r)
     heads = h.position * r + g.position if grouped else h.position
     total = kv * r if grouped else kv
-    scores = mul(fold("sum", d, mul(load("Q", heads, i, d), load("K", h, tt, d))), const(scale))
+    scores = mul(fold("sum", d, mul(load("Q", heads, i, d), load("K", h, tt, d))), const(0.3))
     diagonal = i.position + t - s
     if causal:
         scores = Where(compare("<=", tt, diagonal), scores, const(-np.inf))
     if window:
         inside = both(compare("<=", tt, diagonal), compare("<=", diagonal - 5, tt))
         scores = Where(inside, scores, const(-np.inf))
-    inputs = (half("Q", total, s, D), half("K", kv, t, D), half("V", kv, t, E))
-    return Attention(heads, i, tt, e, load("V", h, tt, e), scores, inputs, (total, s, index(E)))
+    inputs = (half("Q", total, s, head), half("K", kv, t, head), half("V", kv, t, value))
+    return Attention(heads, i, tt, e, load("V", h, tt, e), scores, inputs, (total, s, index(value)))
 
 
 def attention_outputs(a: Attention, o: Term, lse: Term) -> list[Output]:
@@ -154,7 +156,7 @@ ATTENTION_SHAPE = {"kv": 2, "s": 40, "t": 70}
 ATTENTION_MOST = {"kv": 2, "s": 20, "t": 40}
 
 
-def attention(*, naive: bool = False, folds: bool = True, **options: bool) -> Case:
+def attention(*, naive: bool = False, folds: bool = True, **options: int) -> Case:
     """Softmax attention: the division inside (naive) or behind the second matmul."""
     a = attention_parts(**options)  # type: ignore[arg-type]
     m = fold("max", a.t, a.scores)
@@ -173,7 +175,7 @@ def reductions_over(g: Graph, axis_name: str, op: str) -> Reduce:
     return next(r for r in reductions(*g.terms) if r.axis.name == axis_name and r.op == op)
 
 
-def flash_decoding(**options: bool) -> Case:
+def flash_decoding(**options: int) -> Case:
     """Attention with t split: partial maximum, sum and accumulator of each chunk, then the rescaled combination."""
     a = attention_parts(**options)  # type: ignore[arg-type]
     origin = attention(**options).candidate.graph
