@@ -97,11 +97,12 @@ def _element(part: object, owner: str) -> Word:
             fail(f"{owner}: {part!r} is no extent; a dim, a non-negative integer or a word such as 't' is")
 
 
-def dtype_name(dtype: object, owner: str) -> str:
-    """A storage type by its name, or what NumPy understands as one."""
+def dtype_name(dtype: object, owner: str = "") -> str:
+    """A storage type by its name, or what NumPy understands as one; ``owner`` is who has it, for messages."""
     name = dtype if isinstance(dtype, str) else _numpy_name(dtype)
     if name not in DTYPES:
-        fail(f"{owner}: dtype {name!r}: allowed are {', '.join(DTYPES)}")
+        prefix = f"{owner}: " if owner else ""
+        fail(f"{prefix}dtype {name!r}: allowed are {', '.join(DTYPES)}")
     return name
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from cleave.errors import ShapeError
-from cleave.frontend.context import CURRENT, Trace, fail
+from cleave.frontend.context import CURRENT, HOME, Trace, fail, home_of
 from cleave.frontend.spec import (
     SpecLike,
     collect_dims,
@@ -64,6 +64,21 @@ def trace(
 
     Errors are ``GraphError`` or ``ShapeError``, with the line of the program in front.
     """
+    home = HOME.set(home_of(fn, name))
+    try:
+        return _traced(fn, dtype, outputs, constraints, name, inputs)
+    finally:
+        HOME.reset(home)
+
+
+def _traced(
+    fn: Callable[..., Any],
+    dtype: object,
+    outputs: SpecLike | Mapping[str, SpecLike] | None,
+    constraints: Sequence[Pred],
+    name: str | None,
+    inputs: Mapping[str, SpecLike],
+) -> Graph:
     default, types = _types(dtype, inputs)
     _check_parameters(fn, inputs)
     specs = {n: parse_spec(s, n) for n, s in inputs.items()}
@@ -87,7 +102,7 @@ def trace(
 
 def _types(dtype: object, inputs: Mapping[str, SpecLike]) -> tuple[str, dict[str, str]]:
     if not isinstance(dtype, Mapping):
-        return dtype_name(dtype, "dtype"), {}
+        return dtype_name(dtype), {}
     types = {str(n): dtype_name(d, str(n)) for n, d in cast("Mapping[str, object]", dtype).items()}
     for n in types:
         if n not in inputs:

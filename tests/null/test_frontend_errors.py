@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cleave
-from cleave import ops
+from cleave import nn, ops
 from cleave.errors import CleaveError
 from cleave.ir.graph import Graph
 
@@ -139,7 +139,7 @@ SPEC_ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"x": "n", "y": "", "dtype": "half"},
-        "dtype: dtype 'half': allowed are float16, bfloat16, float32, float64, int32, int64, bool",
+        "dtype 'half': allowed are float16, bfloat16, float32, float64, int32, int64, bool",
     ),
     ({"x": "n", "y": "", "dtype": {"z": "float16"}}, "dtype of 'z': the inputs are x, y"),
     ({"x": "m n=64", "y": "n=80"}, "axis n: extent n = 64 of x, n = 80 of y"),
@@ -196,6 +196,26 @@ def test_every_error_is_one_line_and_names_a_place() -> None:
     with pytest.raises(CleaveError) as caught:
         cleave.trace(attention, q="h s d=64", k="h t d=80", v="h t e")
     assert re.fullmatch(r"\S+test_frontend_errors\.py:\d+: axis d: extent d = 64 of q, d = 80 of k", str(caught.value))
+
+
+def test_errors_of_cleaves_own_graphs_name_the_operator() -> None:
+    with pytest.raises(CleaveError) as caught:
+        nn.attention(dtype="float8")
+    types = "float16, bfloat16, float32, float64, int32, int64, bool"
+    assert str(caught.value) == f"attention: dtype 'float8': allowed are {types}"
+
+
+def test_errors_in_annotations_name_the_function() -> None:
+    """Where another part of cleave calls trace, nobody wrote the line that called it."""
+    from cleave.pipeline.program import graph_of
+
+    def program(x: "m 2n") -> Any:  # type: ignore[valid-type]  # noqa: F722
+        return x
+
+    with pytest.raises(CleaveError) as caught:
+        graph_of(program)
+    line = program.__code__.co_firstlineno
+    assert str(caught.value).startswith(f"{Path(__file__).relative_to(Path.cwd())}:{line}: x: '2n' is no axis")
 
 
 def test_traces_do_not_leak_into_one_another() -> None:
