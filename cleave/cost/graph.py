@@ -138,8 +138,8 @@ def representative(g: Graph, splits: Sequence[Split] = (), sizes: Mapping[str, i
     for split in splits:
         if split.count in symbols and split.chunk in symbols:
             out[split.count] = given.get(split.count, DEFAULT_COUNT)
-            extent = next((a.extent for a in g.axes if a.name == split.base), None)
-            length = DEFAULT_EXTENT if extent is None else at_sizes(g, extent, out)
+            # the extent that was split is that of the inner piece if one chunk has room for anything
+            length = at_sizes(g, split.inner.extent, {**out, split.chunk: 1 << 40})
             out[split.chunk] = given.get(split.chunk, max(1, -(-int(length) // out[split.count])))
     return out
 

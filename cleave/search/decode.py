@@ -159,5 +159,5 @@ def _splits(made: Graph, encoding: Encoding, used: set[str]) -> tuple[Split, ...
         for inner in (a for a in made.axes if a.kind == "inner"):
             if any(s.name == split.chunk for s in symbols_of(inner.extent)):
                 outer = next(a for a in outers if a in axes_of(inner.extent))
-                out.append(Split(split.axis.name, outer, inner, split.count, split.chunk))
+                out.append(Split(split.name, outer, inner, split.count, split.chunk))
     return tuple(out)

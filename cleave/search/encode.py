@@ -102,7 +102,8 @@ def _splits(g: Graph, names: Mapping[Axis, str], splittable: Iterable[Axis]) -> 
     for a in splittable:
         count, chunk = (_fresh(f"{letter}_{names[a]}", taken) for letter in "SC")
         taken |= {count, chunk}
-        pieces = split_axis(a, dim(count, minimum=1), dim(chunk, minimum=1))
+        named = Axis(names[a], a.extent)  # pieces keep their names in candidates, so those must be told apart
+        pieces = split_axis(named, dim(count, minimum=1), dim(chunk, minimum=1))
         out[names[a]] = AxisSplit(names[a], a, pieces, count, chunk)
     return out
 

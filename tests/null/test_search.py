@@ -310,3 +310,89 @@ def test_walk_finds_no_reference_in_a_candidate() -> None:
     for c in found("causal").candidates:
         assert all(type(t).__name__ != "Ref" for t in walk(*c.graph.terms))
         assert all(isinstance(m, Reduce) for f in c.folds for m in f.members)
+
+
+# ---- odd graphs
+
+
+def test_graphs_without_a_rule_to_apply_are_their_only_candidate() -> None:
+    from cleave.ir.axis import axis
+    from cleave.ir.dim import dims
+    from cleave.ir.graph import Cast, Input, Output, const, graph, load
+
+    n, m = dims("n m")
+    i, j = axis("i", n), axis("j", m)
+    x = load("X", i, j)
+    stored = (i.position, j.position)
+    copied = [Output("Y", "float32", (n, m), stored, x), Output("Z", "float32", (n, m), stored, x)]
+    constant = [Output("Y", "float32", (n, m), stored, const(np.inf))]
+    cast = [Output("Y", "float32", (n, m), stored, Cast("float16", x))]
+    for outputs in (copied, constant, cast):
+        f = search(graph("odd", [Input("X", "float32", (n, m))], outputs), config=QUICK)
+        assert f.report.stop is Stop.SATURATED and [c.name for c in f.candidates] == ["as written"]
+
+
+def test_a_minimum_and_a_boolean_mask_split(rng: np.random.Generator) -> None:
+    from cleave.ir.axis import axis
+    from cleave.ir.dim import dims
+    from cleave.ir.graph import Input, Output, Where, const, fold, graph, load
+    from cleave.ir.index import BoolRead
+
+    n, m = dims("n m")
+    i, j = axis("i", n), axis("j", m)
+    masked = Where(BoolRead("B", (i.position, j.position)), load("X", i, j), const(np.inf))
+    inputs = [Input("X", "float32", (n, m)), Input("B", "bool", (n, m))]
+    g = graph("least", inputs, [Output("Y", "float32", (n,), (i.position,), fold("min", j, masked))])
+    f = search(g, config=QUICK)
+    data = {"X": rng.normal(size=(3, 5)), "B": rng.random((3, 5)) < 0.5}
+    split = f.pick(split="m")
+    got = interpret(split.graph, data, {"S_m": 3, "C_m": 2})
+    np.testing.assert_allclose(got["Y"], interpret(g, data)["Y"])
+
+
+def test_axes_that_share_a_name_stay_apart(rng: np.random.Generator) -> None:
+    """The axis of extent n * m and that of a dim called m_n have one canonical name."""
+    from cleave.ir.axis import axis
+    from cleave.ir.dim import dims
+    from cleave.ir.graph import Input, Output, apply, fold, graph, load
+
+    n, m, other, rows = dims("n m m_n r")
+    i, a, b = axis("i", rows), axis("a", n * m), axis("b", other)
+    total = apply("add", fold("sum", a, load("X", i, a)), fold("sum", b, load("Y", i, b)))
+    inputs = [Input("X", "float32", (rows, n * m)), Input("Y", "float32", (rows, other))]
+    g = graph("clash", inputs, [Output("Z", "float32", (rows,), (i.position,), total)])
+    assert len({x.name for x in g.axes}) == 2 < len(g.axes)
+    f = search(g, config=QUICK)
+    data = {"X": rng.normal(size=(2, 6)), "Y": rng.normal(size=(2, 5))}
+    wanted = interpret(g, data, {"n": 2, "m": 3})["Z"]
+    assert len(f.candidates) == 4
+    for c in f.candidates:
+        bound = {"n": 2, "m": 3} | {s.count: 4 for s in c.splits} | {s.chunk: 2 for s in c.splits}
+        np.testing.assert_allclose(interpret(c.graph, data, bound)["Z"], wanted)
+
+
+def test_candidates_of_axes_that_share_a_name_are_saved(tmp_path: Path) -> None:
+    from cleave.ir.axis import axis
+    from cleave.ir.dim import dims
+    from cleave.ir.graph import Input, Output, apply, fold, graph, load
+
+    n, m, other, rows = dims("n m m_n r")
+    i, a, b = axis("i", rows), axis("a", n * m), axis("b", other)
+    total = apply("add", fold("sum", a, load("X", i, a)), fold("sum", b, load("Y", i, b)))
+    inputs = [Input("X", "float32", (rows, n * m)), Input("Y", "float32", (rows, other))]
+    f = search(graph("clash", inputs, [Output("Z", "float32", (rows,), (i.position,), total)]), config=QUICK)
+    f.save(tmp_path / "c.json")
+    assert [c.splits for c in load_candidates(tmp_path / "c.json")] == [c.splits for c in f.candidates]
+
+
+def test_costs_are_symbolic_and_rank_at_the_sizes_given() -> None:
+    from cleave.cost.graph import estimate, graph_cost
+
+    whole, split = found("matmul").pick(), found("matmul").pick(split="k")
+    assert str(graph_cost(whole.graph)) == "work 2*k*m*n, transcendental 0, traffic k*m + k*n + m*n, 1 passes"
+    small = {"m": 8, "n": 8, "k": 4096}
+    assert whole.cost is not None and split.cost is not None
+    assert estimate(whole.graph, whole.cost, sizes=small).work == 2 * 8 * 8 * 4096
+    parts = estimate(split.graph, split.cost, split.splits, {**small, "S_k": 16})
+    assert parts.work == 2 * 8 * 8 * 4096 + 16 * 8 * 8
+    assert parts.traffic > estimate(whole.graph, whole.cost, sizes=small).traffic
