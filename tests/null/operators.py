@@ -329,4 +329,4 @@ OTHERS: Sequence[tuple[str, Callable[[], Operator]]] = (
     ("cast", cast_weights),
 )
 
-__all__ = ["ATTENTION", "OTHERS", "Const", "Operator", "attention", "causal", "chain", "matmul", "window", "alibi"]
+__all__ = ["ATTENTION", "OTHERS", "Const", "Operator", "alibi", "attention", "causal", "chain", "matmul", "window"]
