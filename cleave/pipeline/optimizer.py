@@ -27,8 +27,14 @@ from cleave.verify import Verdict, verify
 
 Progress = Callable[[str], None]
 
-_TRIED = 3
-"""Schedules that are checked, compiled and, on a GPU, timed: the best one of each candidate, best candidates first."""
+_CANDIDATES = 3
+"""Candidates of which a schedule is checked, compiled and, on a GPU, timed; those with the best modelled times."""
+
+_ATTEMPTS = 4
+"""Schedules of one candidate that are compiled, the next as long as registers spill: the model only estimates them."""
+
+_SPILLED = 1.5
+"""What spills are taken to cost, as a factor on modelled time."""
 
 
 @dataclass
@@ -69,10 +75,9 @@ class _State:
 
 
 def _rank(t: Trial) -> tuple[bool, float, float]:
-    """What passed first; by measured, then by modelled time."""
-    times = [t.measured, t.modelled]
-    measured_, modelled = (float("inf") if v is None else v for v in times)
-    return t.outcome is not Outcome.OK, measured_, modelled
+    """What passed first; by measured time, then by modelled time, which knows nothing of spills."""
+    clocked, modelled = (float("inf") if v is None else v for v in (t.measured, t.modelled))
+    return t.outcome is not Outcome.OK, clocked, modelled * (_SPILLED if t.spilled else 1.0)
 
 
 def optimize(
@@ -153,9 +158,12 @@ def _schedule(state: _State, target: Target, bind: Mapping[str, int], progress: 
         for c in _sound(state):
             chosen += _schedules(c, target, bind, state)
         chosen = list(_different(chosen))
-    for s in _best_of_each(chosen)[:_TRIED]:
-        with state.phase("tile program and compile", progress):
-            state.trials.append(make_trial(s, state.graph, state.config))
+    for group in _by_candidate(chosen)[:_CANDIDATES]:
+        for s in group[:_ATTEMPTS]:
+            with state.phase("tile program and compile", progress):
+                state.trials.append(make_trial(s, state.graph, state.config))
+            if state.trials[-1].outcome is Outcome.OK and not state.trials[-1].spilled:
+                break
 
 
 def _sound(state: _State) -> list[Candidate]:
@@ -185,12 +193,12 @@ def _different(schedules: Sequence[Schedule]) -> Iterator[Schedule]:
             yield s
 
 
-def _best_of_each(schedules: Sequence[Schedule]) -> list[Schedule]:
-    """The best schedule of every candidate, then the rest; each part by modelled time."""
-    ranked = sorted(schedules, key=lambda s: float("inf") if s.modelled is None else s.modelled.microseconds)
-    first = list({s.candidate: s for s in reversed(ranked)}.values())
-    best = sorted(first, key=ranked.index)
-    return [*best, *(s for s in ranked if s not in best)]
+def _by_candidate(schedules: Sequence[Schedule]) -> list[list[Schedule]]:
+    """Schedules of each candidate, best first, by modelled time."""
+    groups: dict[str, list[Schedule]] = {}
+    for s in sorted(schedules, key=lambda s: float("inf") if s.modelled is None else s.modelled.microseconds):
+        groups.setdefault(s.candidate, []).append(s)
+    return list(groups.values())
 
 
 def _measure(state: _State, bind: Mapping[str, int], progress: Progress | None) -> None:

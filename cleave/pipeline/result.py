@@ -76,6 +76,13 @@ class Trial:
     times: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
+    def spilled(self) -> bool:
+        """Whether registers of a kernel spill on the architecture that the schedule is for."""
+        arch = self.schedule.target.arch
+        resources = [b.resources for b in self.builds if b.arch == arch and b.resources is not None]
+        return any(r.spill_stores + r.spill_loads > 0 for r in resources)
+
+    @property
     def modelled(self) -> float | None:
         """Microseconds by the cost model."""
         return None if self.schedule.modelled is None else self.schedule.modelled.microseconds

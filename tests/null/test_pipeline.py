@@ -1,0 +1,424 @@
+"""The driver: everything that goes wrong is a row or one line, and what is saved comes back."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cleave import nn, ops
+from cleave.config import Ablation, Config
+from cleave.errors import CleaveError, GraphError, LaunchError, RuleError, SavedFileError, SearchError, ShapeError
+from cleave.ir.graph import Graph
+from cleave.pipeline import Forced, Result, emit, load, optimize, optimizer, rulebooks, trial
+from cleave.pipeline.program import graph_of
+from cleave.records import Outcome
+from cleave.rewrite.rulebook import Rulebook
+from cleave.runtime import device
+from cleave.runtime.watchdog import Limited
+from cleave.runtime.watchdog import Outcome as Ended
+from cleave.search import search
+from cleave.target import Target
+from cleave.verify import Check, Step, verify
+from cleave.verify import Outcome as Checked
+
+SHAPE = {"b": 1, "h": 4, "kv_heads": 2, "s": 200, "t": 300, "d": 64}
+
+WRONG = """(ruleset wrong)
+; max-factor
+;   max_k (a * b)  =  a * max_k b
+; class:   exact
+; assumes: nothing
+; source:  none, it is wrong for negative a
+; guards:  a does not depend on k
+(rule ((= r (Red (MaxOf) k e)) (= e (Mul a b)) (= sa (axes a)) (set-not-contains sa k))
+      ((union r (Mul a (Red (MaxOf) k b))))
+      :ruleset wrong :name "max-factor")
+"""
+
+SOUND = """(ruleset own)
+; neg-neg
+;   -(-a)  =  a
+; class:   exact
+; assumes: nothing
+; source:  sign change is an involution
+; guards:  none
+(rewrite (Neg (Neg a)) a :ruleset own :name "neg-neg")
+"""
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    graph, dims = nn.instantiate("attention", SHAPE, causal=True)
+    return optimize(graph, dims, Target("sm_90a"))
+
+
+@pytest.fixture
+def matmul() -> Callable[..., Result]:
+    """A quick run of everything: matmul as written, unsplit."""
+    graph, dims = nn.instantiate("matmul", {"m": 100, "n": 72, "k": 130})
+
+    def run(**named: Any) -> Result:
+        off = Config(ablation=Ablation(algebra=False, split=False))
+        return optimize(graph, dims, Target("sm_80"), named.pop("config", off), **named)
+
+    return run
+
+
+@pytest.fixture
+def rule_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    monkeypatch.setenv("CLEAVE_CACHE", str(tmp_path / "cache"))
+
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / f"{name}.egg"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+# ---- the main job
+
+
+def test_attention_ends_with_a_checked_and_compiled_schedule(result: Result) -> None:
+    assert result.passed and result.report.search["stop"] == "saturated"
+    assert all(v.passed for v in result.verdicts) and len(result.verdicts) == len(result.candidates)
+    best = result.best
+    assert best is not None and not best.spilled
+    assert {b.arch for b in best.builds} == {"sm_80", "sm_90a"}
+    assert best.tile is not None and best.tile.outcome is Checked.PASSED
+    assert [t.outcome for t in result.trials] == [Outcome.OK] * len(result.trials)
+
+
+def test_its_text_says_all_that_was_found(result: Result) -> None:
+    text = result.text()
+    for words in (
+        "stop reason: saturated",
+        "-- unsplit",
+        "-- split t",
+        "factor at out",
+        "telescope at out",
+        "fold over t_i, absorbing",
+        "verification: passed: scope, small instantiations, folds, medium shapes, final test, graph half",
+        "kernel attention",
+        "0 spills",
+        "compiled for sm_80",
+        "compiled for sm_90a",
+    ):
+        assert words in text, words
+    assert text.count("us modelled") >= 2
+    if not device.available():
+        assert "no GPU was used: times are the cost model's, not measured" in text
+    json.dumps(result.as_dict(), allow_nan=False)
+
+
+def test_the_same_seed_gives_the_same_result(matmul: Callable[..., Result]) -> None:
+    first, second = matmul(), matmul()
+    assert [v.as_dict() for v in first.verdicts] == [v.as_dict() for v in second.verdicts]
+    assert [s.text() for s in first.schedules] == [s.text() for s in second.schedules]
+
+
+def test_forced_choices_are_obeyed() -> None:
+    graph, dims = nn.instantiate("matmul", {"m": 64, "n": 64, "k": 4096})
+    forced = Forced(tile={"n": 32}, skeleton="cta-ring", merge="second-launch", split={"k": 4})
+    found = optimize(graph, dims, Target("sm_80"), forced=forced)
+    split = [t for t in found.trials if t.schedule.merge == "second-launch"]
+    assert split and split[0].outcome is Outcome.OK
+    assert 4 in split[0].schedule.bind.values() and "=4, merge second-launch" in split[0].name
+    assert all("n 32" in t.schedule.text() for t in found.trials)
+
+
+@pytest.mark.parametrize(
+    ("bind", "message"),
+    [
+        ({"m": 4, "n": 4}, "dim k has no value"),
+        ({"m": 4, "n": 4, "k": 4, "q": 1}, "no dim 'q': the graph has k, m, n"),
+    ],
+)
+def test_a_bad_binding_is_an_error_before_anything_runs(bind: dict[str, int], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        optimize(nn.matmul(), bind)
+
+
+def test_progress_is_told_each_phase(matmul: Callable[..., Result]) -> None:
+    told: list[str] = []
+    matmul(progress=told.append)
+    assert list(dict.fromkeys(told))[:4] == ["search", "verify", "schedule", "tile program and compile"]
+
+
+# ---- what goes wrong is a row
+
+
+def test_a_wrong_rule_is_caught_by_verification(rule_file: Callable[[str, str], Path]) -> None:
+    """Case R11's kind: the rule fires, the candidates that it gives are found and fail."""
+    book = Rulebook.default().with_files(rule_file("wrong", WRONG))
+    graph = graph_of(_row_maximum)
+    found = search(graph, book)
+    wrong = [c for c in found.candidates if "max-factor" in c.rules]
+    assert wrong
+    for c in found.candidates:
+        assert verify(c).passed == ("max-factor" not in c.rules), c.name
+
+
+def _row_maximum(x: "m n", y: "m") -> Any:  # noqa: F722, F821
+    return ops.max(x * y[:, None], axis="n")
+
+
+def test_a_wrong_rule_is_refused_before_the_search(rule_file: Callable[[str, str], Path]) -> None:
+    book = Rulebook.default().with_files(rule_file("wrong", WRONG))
+    with pytest.raises(RuleError, match=r"wrong\.egg:\d+: max-factor: counterexample"):
+        optimize(_row_maximum, {"m": 5, "n": 7}, rules=book)
+
+
+def test_candidates_of_a_wrong_rule_are_dropped(
+    rule_file: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Rulebook.default().with_files(rule_file("wrong", WRONG))
+    monkeypatch.setattr(optimizer, "check_rulebook", lambda book: ())
+    found = optimize(_row_maximum, {"m": 5, "n": 70}, Target("sm_80"), rules=book)
+    failed = {v.candidate for v in found.verdicts if not v.passed}
+    assert failed and not found.passed
+    assert not failed & {t.schedule.candidate for t in found.trials}
+    assert "verification: small instantiations: wrong value" in found.text()
+
+
+def test_a_rulebook_is_tested_once_for_its_content(
+    rule_file: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Rulebook.default().with_files(rule_file("own", SOUND))
+    assert rulebooks.check_rulebook(book) == ("rule neg-neg: no counterexample found",)
+    assert "tested before" in rulebooks.check_rulebook(book)[0]
+    assert rulebooks.check_rulebook(Rulebook.default()) == ()
+    assert rulebooks.forget() == 1
+    monkeypatch.setattr(rulebooks.importlib.util, "find_spec", lambda name: None)
+    assert "not tested, hypothesis is not installed" in rulebooks.check_rulebook(book)[0]
+
+
+def test_a_wrong_tile_program_is_never_chosen(matmul: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    import cleave.tile.interp as interp
+
+    right = interp.run_schedule
+
+    def off_by_one(*arguments: Any, **named: Any) -> dict[str, Any]:
+        return {n: np.roll(v, 1, axis=-1) for n, v in right(*arguments, **named).items()}
+
+    monkeypatch.setattr(interp, "run_schedule", off_by_one)
+    found = matmul()
+    assert found.trials and {t.outcome for t in found.trials} == {Outcome.WRONG}
+    assert found.best is None and not found.passed and found.executable is None
+    assert "no schedule passed" in found.text()
+    with pytest.raises(LaunchError, match="no schedule passed"):
+        found(1)
+
+
+def test_cuda_that_does_not_compile_is_a_row(matmul: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    from cleave.codegen.compile import Failed
+    from cleave.pipeline import emission
+
+    monkeypatch.setattr(
+        emission, "compile_many", lambda jobs: [Failed(k.entry, a, "error: expected a ;", "") for k, a in jobs]
+    )
+    found = matmul()
+    assert {t.outcome for t in found.trials} == {Outcome.COMPILE_FAILED}
+    assert "error: expected a ;" in found.text()
+
+
+def test_a_candidate_that_can_not_be_scheduled_is_a_note(matmul: Callable[..., Result]) -> None:
+    found = matmul(forced=Forced(tile={"m": 48}))
+    assert not found.trials and not found.passed
+    assert any(note.startswith("candidate as written was not scheduled") for note in found.report.notes)
+
+
+@pytest.mark.parametrize("at", ["verify", "make_trial"])
+def test_an_interrupt_ends_with_what_was_found(at: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done = getattr(optimizer, at)
+    calls: list[object] = []
+
+    def interrupted(*arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return done(*arguments, **named)
+
+    monkeypatch.setattr(optimizer, at, interrupted)
+    found = optimize(nn.matmul(), {"m": 64, "n": 64, "k": 4096}, Target("sm_80"), save=tmp_path / "saved")
+    assert found.report.interrupted and len(found.candidates) > 1
+    assert len(found.verdicts if at == "verify" else found.trials) == 1
+    assert found.text().endswith("interrupted: this is what was found until then\n")
+    assert load(tmp_path / "saved").report.interrupted
+
+
+# ---- on a GPU, as far as that can be told without one
+
+
+@pytest.mark.parametrize(
+    ("ended", "outcome", "words"),
+    [
+        (Limited(Ended.TIMEOUT, message="no answer within the time limit"), Outcome.TIMEOUT, "timeout: no answer"),
+        (Limited(Ended.ILLEGAL_ADDRESS, message="an access"), Outcome.CRASHED, "illegal address: an access"),
+        (Limited(Ended.OUT_OF_MEMORY, message="16 GB"), Outcome.OUT_OF_MEMORY, "out of memory: 16 GB"),
+    ],
+)
+def test_a_hang_or_a_crash_is_an_outcome(
+    result: Result, monkeypatch: pytest.MonkeyPatch, ended: Limited, outcome: Outcome, words: str
+) -> None:
+    monkeypatch.setattr("cleave.runtime.watchdog.run_limited", lambda *a, **k: ended)
+    found = trial.measured(result.trials[0], result.input, {}, result.config)
+    assert found.outcome is outcome and words in found.detail and found.measured is None
+
+
+def test_a_kernel_that_fails_its_check_is_not_timed(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = Check(Step.KERNEL_HALF, Checked.WRONG_VALUE, 3, 40.0, "output out at (0, 0, 0, 0)")
+    answer = Limited(Ended.OK, trial.OnDevice(bad, {}))
+    monkeypatch.setattr("cleave.runtime.watchdog.run_limited", lambda *a, **k: answer)
+    found = trial.measured(result.trials[0], result.input, {}, result.config)
+    assert found.outcome is Outcome.WRONG and "kernel on the GPU: wrong value" in "\n".join(found.lines())
+
+
+def test_measured_times_come_before_modelled_ones(result: Result) -> None:
+    first, second = result.trials[0], replace(result.trials[-1], times={"q50": 5e-6})
+    assert optimizer._rank(second) < optimizer._rank(first)
+    assert second.time == "5.0 us measured" and first.time.endswith("us modelled")
+
+
+def test_without_a_gpu_a_call_says_why(result: Result) -> None:
+    if device.available():
+        pytest.skip("there is a GPU")
+    f = emit(result.schedules[0])
+    assert f.resources and "__global__" in f.source
+    arrays = [np.zeros((1, 4, 200, 64), np.float16), *np.zeros((2, 1, 2, 300, 64), np.float16)]
+    with pytest.raises(LaunchError, match="CuPy"):
+        f(*arrays)
+
+
+def test_reduced_sizes_fit_an_interpreter(result: Result) -> None:
+    for s in result.schedules:
+        dims = trial.reduced_dims(s, result.input)
+        assert dims["b"] <= 2 and dims["t"] < 300 and dims["d"] == 64 and dims["group"] == 2
+
+
+# ---- programs
+
+
+def test_programs_are_graphs_builders_or_annotated_functions() -> None:
+    def build() -> Graph:
+        return nn.matmul()
+
+    def scaled(x: "m n=8") -> Any:  # noqa: F722
+        return x * 2.0
+
+    assert graph_of(build) == nn.matmul() == graph_of(nn.matmul())
+    assert [str(e) for e in graph_of(scaled, dtype="float32").inputs[0].shape] == ["m", "n"]
+
+
+def test_what_is_no_program_is_refused() -> None:
+    with pytest.raises(GraphError, match=r'parameter q has no axes: annotate it, such as q: "b t d=64"'):
+        graph_of(lambda q: q)
+    with pytest.raises(GraphError, match="returns int, a function without parameters returns a Graph"):
+        graph_of(lambda: 3)
+    with pytest.raises(GraphError, match="is int, no graph and no function"):
+        graph_of(3)  # type: ignore[arg-type]
+
+
+# ---- saving and loading
+
+
+def test_a_saved_result_comes_back(result: Result, tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    result.save(folder)
+    names = {p.name for p in folder.iterdir()}
+    assert {"graph.txt", "candidates.json", "schedule.json", "report.json"} <= names
+    assert {p.suffix for p in folder.iterdir()} == {".txt", ".json", ".cu", ".cubin"}
+    again = load(folder)
+    assert again.input == result.input and again.candidates == result.candidates and again.verdicts == result.verdicts
+    assert [s.text() for s in again.schedules] == [s.text() for s in result.schedules]
+    assert again.as_dict() == result.as_dict() and again.text() == result.text()
+    assert again.executable is not None
+    assert {k.text for k in again.executable.kernels} <= {p.read_text() for p in folder.glob("*.cu")}
+    assert [p.name for p in tmp_path.iterdir()] == ["saved"]
+    again.save(folder)
+    assert load(folder).as_dict() == result.as_dict()
+
+
+def test_nothing_is_overwritten_that_is_no_saved_result(matmul: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("x")
+    with pytest.raises(SavedFileError, match="thesis: exists and is no saved result; nothing was written"):
+        matmul(save=tmp_path / "thesis")
+    assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
+
+
+def test_a_save_that_fails_leaves_nothing_and_keeps_the_old(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cleave.pipeline import saved
+
+    result.save(tmp_path / "saved")
+    before = {p.name: p.read_bytes() for p in (tmp_path / "saved").iterdir()}
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saved, "_write_json", full)
+    for name in ("saved", "new"):
+        with pytest.raises(SavedFileError, match=f"{name}: can't be written: No space left on device"):
+            result.save(tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == ["saved"]
+    assert {p.name: p.read_bytes() for p in (tmp_path / "saved").iterdir()} == before
+
+
+def _without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def _cut(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:200])
+
+
+def _changed(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (shutil.rmtree, "is no folder with a saved result"),
+        (_without("graph.txt"), "no saved result: graph.txt: No such file or directory"),
+        (_without("report.json"), r"report\.json: can't be read: No such file or directory"),
+        (_cut("report.json"), r"report\.json: is no saved result"),
+        (_cut("candidates.json"), r"candidates\.json: is no saved result"),
+        (_cut("schedule.json"), r"schedule\.json: is no saved result"),
+        (_cut("graph.txt"), r"graph\.txt"),
+        (
+            _changed("report.json", '"version": 1', '"version": 9'),
+            r"report\.json: is cleave-result version 9, expected",
+        ),
+        (_changed("graph.txt", "float16", "float32"), r"candidates\.json: belongs to another graph than graph\.txt"),
+        (_changed("schedule.json", "warps", "warts"), r"schedule\.json: a schedule differs from its saved text"),
+        (_changed("report.json", '"trials"', '"tribes"'), r"report\.json: has no list of trials"),
+        (_changed("report.json", '"outcome": "passed"', '"outcome": "fine"'), r"report\.json: is no saved result"),
+    ],
+)
+def test_a_damaged_result_is_refused_in_one_line(
+    result: Result, tmp_path: Path, spoil: Callable[[Path], object], message: str
+) -> None:
+    result.save(tmp_path / "saved")
+    spoil(tmp_path / "saved")
+    with pytest.raises(CleaveError, match=message) as caught:
+        load(tmp_path / "saved")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_candidate_is_found_by_name(result: Result) -> None:
+    assert result.candidate("unsplit").name == "unsplit"
+    with pytest.raises(SearchError, match="no candidate 'none'; there are unsplit"):
+        result.candidate("none")
