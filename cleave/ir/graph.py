@@ -29,6 +29,7 @@ from cleave.ir.index import (
     axes_of,
     index,
     indices_of,
+    of,
     spell,
     substitute,
     substitute_pred,
@@ -358,11 +359,12 @@ def rename_axis(term: Term, old: Axis, new: Axis) -> Term:
 def base_name(axis: Axis) -> str:
     """What a canonical name starts with: ``t`` for extent t, ``n64`` for 64, ``kv_len_b`` for ``kv_len[b]``.
 
-    The axes of a split keep theirs.
+    What axes in the extent are called at the moment is of no account. The axes of a split keep their names.
     """
     if axis.kind != "plain":
         return axis.name
-    words = re.sub(r"\W+", "_", spell(axis.extent).replace("dim.", "")).strip("_")
+    owners: dict[Atom, Index] = {Position(a): of(Symbol(base_name(a))) for a in axes_of(axis.extent)}
+    words = re.sub(r"\W+", "_", spell(substitute(axis.extent, owners)).replace("dim.", "")).strip("_")
     return f"n{words}" if words[:1].isdigit() else words or "r"
 
 
@@ -432,16 +434,23 @@ def _in_order(i: Index) -> list[Axis]:
         linear = i.linear_in(Position(a))
         return spell(linear[0]) if linear else ""
 
-    return sorted(axes_of(i), key=lambda a: (stride(a), spell(a.extent), a.name))
+    return sorted(axes_of(i), key=lambda a: (stride(a), base_name(a), a.name))
 
 
 def _settle(order: Sequence[Axis]) -> dict[Axis, Axis]:
     """Canonical names of the axes of an output in order of occurrence; extents that read an output axis follow it."""
-    final: dict[Axis, Axis] = {}
+    names: dict[Axis, str] = {}
     for a in order:
-        atoms: dict[Atom, Index] = {Position(b): final[b].position for b in final}
-        final[a] = Axis(_fresh(base_name(a), {b.name for b in final.values()}), substitute(a.extent, atoms), a.kind)
-    return final
+        names[a] = _fresh(base_name(a), names.values())
+    final: dict[Axis, Axis] = {}
+
+    def settle(a: Axis) -> Axis:
+        if a not in final:
+            atoms: dict[Atom, Index] = {Position(b): settle(b).position for b in axes_of(a.extent) if b in names}
+            final[a] = Axis(names[a], substitute(a.extent, atoms), a.kind)
+        return final[a]
+
+    return {a: settle(a) for a in order}
 
 
 def _rename_all(term: Term, names: Mapping[Axis, Axis]) -> Term:

@@ -42,6 +42,7 @@ from cleave.ir.graph import (
 )
 from cleave.ir.hash import graph_hash
 from cleave.ir.index import BoolRead, Index, Position, index, read, substitute, substitute_pred
+from cleave.ir.text import parse_graph
 from cleave.testing import graphs
 
 N, M, S, T, D = dims("n m s t d")
@@ -167,6 +168,27 @@ def test_names_of_axes_do_not_matter(g: Graph, names: list[str]) -> None:
     other = renamed(g, names)
     assert other == g
     assert other.text() == g.text()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_names_of_ragged_axes_and_their_owners_do_not_matter(order: tuple[int, int]) -> None:
+    """An owner that is stored, and one that is bound; the ragged axis stored before or after its owner."""
+
+    def made(owner: str, ragged: str) -> Graph:
+        b = Axis(owner, N)
+        t = Axis(ragged, read("lengths", b))
+        inner = fold("sum", t, load("a", b, t))
+        whole = fold("sum", b, fold("max", t, load("a", b, t)))
+        y = apply("mul", load("a", b, t), apply("add", inner, whole))
+        axes, extents = (b, t), (N, M)
+        shape, indices = tuple(extents[i] for i in order), tuple(axes[i].position for i in order)
+        return graph("g", [A, Input("lengths", "int32", (N,))], [Output("y", "float32", shape, indices, y)])
+
+    first = made("b", "t")
+    for names in (("t", "b"), ("zz", "aa"), ("n", "lengths_n"), ("lengths_n", "n")):
+        assert made(*names) == first
+    assert parse_graph(first.text()) == first
+    assert {a.name for a in first.axes} == {"n", "lengths_n"}
 
 
 @given(graphs(size=6))
