@@ -64,6 +64,8 @@ def schedule(
     for variant in _variants(request):
         found += _schedules(request, variant)
     if not found:
+        if request.forced:
+            raise request.forced[0]
         reasons = "; ".join(list(request.reasons)[:4]) or "no placement of its axes"
         raise ScheduleError(f"no kernel of {', '.join(k.name for k in request.skeletons)} can run it: {reasons}", location=candidate.name)
     unused = set(request.tile) - request.used_tiles
@@ -89,6 +91,8 @@ class _Request:
     reasons: dict[str, None] = field(default_factory=dict[str, None])
     used_tiles: set[str] = field(default_factory=set[str])
     axis_names: set[str] = field(default_factory=set[str])
+    forced: list[ScheduleError] = field(default_factory=list[ScheduleError])
+    """Errors about forced tiles; they count if no placement can take them."""
 
     def reject(self, reason: str) -> None:
         self.reasons.setdefault(reason)
@@ -354,12 +358,22 @@ def _kernels(r: _Request, v: _Variant, piece: Piece, count: int, chunk_tile: int
         r.axis_names |= {a.name for a in program_axes(lowered.program) if a not in lowered.program.unit}
         r.used_tiles |= names & set(r.tile)
         for skeleton in r.skeletons:
-            for binding in bindings(lowered.program, placement, sizes, skeleton, r.tile):
+            for binding in _bindings(r, lowered.program, placement, sizes, skeleton):
                 tile = chunk_tile or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
                 made = _costed(r, v, lowered.program, placement, binding, skeleton, lowered.notes, count, tile)
                 if made is not None:
                     out.append(made)
     return sorted(out, key=lambda k: modelled([(k.work, k.binding)], r.target, 1).microseconds)
+
+
+def _bindings(
+    r: _Request, program: Program, placement: Placement, sizes: Sizes, skeleton: Skeleton
+) -> tuple[Binding, ...]:
+    try:
+        return tuple(bindings(program, placement, sizes, skeleton, r.tile))
+    except ScheduleError as error:
+        r.forced.append(error)
+        return ()
 
 
 def _costed(

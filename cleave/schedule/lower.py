@@ -41,6 +41,7 @@ from cleave.schedule.masks import ANY, Fact, beyond, is_finite, is_identity, wit
 from cleave.schedule.partition import inputs_read
 from cleave.schedule.roles import LOOPS, Plan, stored_axes
 from cleave.schedule.sharing import shared_loads
+from cleave.tile.check import check_program
 from cleave.tile.program import Accumulator, Buffer, Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update
 
 
@@ -119,7 +120,7 @@ class _Lowering:
             frozenset(self.narrowed),
             tuple(shared_loads(tuple(self.scope.statements), frozenset(whole))),
         )
-        return Lowered(program, tuple(self.notes))
+        return Lowered(check_program(program), tuple(self.notes))
 
     def is_loop(self, a: Axis) -> bool:
         return self.plan.level(a) in LOOPS

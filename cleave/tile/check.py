@@ -1,0 +1,160 @@
+"""Invariants of tile programs, checked where one is made.
+
+    names      defined once, before use, where the loops they depend on are open
+    axes       an axis is the grid's, whole, or one open loop's; bounds mention no axis that is not placed yet
+    loops      each accumulator is updated once, in its own loop, after those that it needs; ``m~`` is read in that loop only
+    matmuls    both operands are loads of a narrow type or visible casts to one
+    stores     every stored axis is placed; only the first tile stores along grid axes that the output lacks
+
+That reductions see the identity beyond the axis they sum is what running the program shows (``interp.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cleave.errors import ScheduleError
+from cleave.ir.axis import Axis, owners
+from cleave.ir.graph import Cast, Load, Ref, Term, term_indices, walk
+from cleave.ir.index import Index, axes_of
+from cleave.tile.program import Accumulator, Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update
+
+NARROW = frozenset({"float16", "bfloat16"})
+
+
+def check_program(program: Program) -> Program:
+    """The program itself if it keeps the invariants; else an error that names the first statement that does not."""
+    placed = dict.fromkeys((*program.grid, *program.whole))
+    if len(placed) != len(program.grid) + len(program.whole):
+        raise ScheduleError("an axis is placed twice", location=program.name)
+    checker = _Checker(program)
+    for n, a in enumerate((*program.grid, *program.whole)):
+        if not owners(a) <= set((*program.grid, *program.whole)[:n]):
+            raise ScheduleError(f"axis {a} is placed before what its extent reads", location=program.name)
+    checker.body(program.body, _Open(frozenset(placed)))
+    return program
+
+
+@dataclass(frozen=True)
+class _Open:
+    """What is visible at a place: axes with a position, names, and the accumulators of the loop around."""
+
+    axes: frozenset[Axis]
+    names: frozenset[str] = frozenset()
+    carried: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Checker:
+    program: Program
+    defined: dict[str, TileTerm | None] = field(default_factory=dict[str, "TileTerm | None"])
+
+    def fail(self, text: str) -> ScheduleError:
+        return ScheduleError(text, location=f"program {self.program.name}")
+
+    def body(self, body: tuple[Stmt, ...], here: _Open) -> frozenset[str]:
+        """Names that are visible after some statements."""
+        names = here.names
+        for s in body:
+            now = _Open(here.axes, names, here.carried)
+            match s:
+                case Let(name, axes, term):
+                    self.define(name, term)
+                    self.term(name, term, now)
+                    self.positions(name, axes, now)
+                    names |= {name}
+                case Update(accumulator, term):
+                    self.update(accumulator, term, now)
+                    names |= {accumulator.name}
+                case Store():
+                    self.store(s, now)
+                case Loop():
+                    self.loop(s, now)
+                    names |= {c.name for c in s.accumulators}
+        return names
+
+    def define(self, name: str, term: TileTerm | None) -> None:
+        if name in self.defined:
+            raise self.fail(f"{name} is defined twice")
+        self.defined[name] = term
+
+    def positions(self, name: str, axes: Iterable[Axis], here: _Open) -> None:
+        for a in axes:
+            if a not in here.axes:
+                raise self.fail(f"{name} depends on {a}, which has no position there")
+
+    def index(self, what: str, i: Index, here: _Open) -> None:
+        self.positions(what, axes_of(i), here)
+
+    def term(self, name: str, term: TileTerm, here: _Open) -> None:
+        if isinstance(term, Contract):
+            self.positions(name, (term.axis,), here)
+            for r in (term.left, term.right):
+                self.ref(name, r, here)
+                self.operand(name, r)
+            return
+        for t in walk(term):
+            if isinstance(t, Ref):
+                self.ref(name, t, here)
+            for i in term_indices(t):
+                self.index(name, i, here)
+        if not isinstance(term, Load) and any(isinstance(t, Load) for t in walk(term)):
+            raise self.fail(f"{name} loads inside an expression")
+
+    def ref(self, name: str, r: Ref, here: _Open) -> None:
+        if r.name.endswith("~"):
+            if r.name[:-1] not in here.carried:
+                raise self.fail(f"{name} reads {r.name} outside the loop that carries it")
+        elif r.name not in here.names:
+            raise self.fail(f"{name} reads {r.name}, which is not defined there")
+
+    def operand(self, name: str, r: Ref) -> None:
+        made = self.defined.get(r.name)
+        dtypes = {i.name: i.dtype for i in self.program.inputs}
+        narrow = dtypes[made.input] if isinstance(made, Load) else made.dtype if isinstance(made, Cast) else None
+        if narrow not in NARROW:
+            raise self.fail(f"{name} multiplies {r.name}, which is neither a narrow load nor a cast to a narrow type")
+
+    def update(self, c: Accumulator, term: TileTerm, here: _Open) -> None:
+        if c.name not in here.carried:
+            raise self.fail(f"{c.name} is updated outside its loop")
+        if c.name in here.names:
+            raise self.fail(f"{c.name} is updated twice in one trip")
+        self.term(c.name, term, here)
+        if c.carry is None:
+            return
+        for t in walk(c.carry):
+            if isinstance(t, Ref):
+                self.ref(c.name, t, here)
+        running = {t.name for t in _refs(c.carry) if t.name in here.carried}
+        if not running <= set(c.needs):
+            raise self.fail(f"{c.name} is restated by {', '.join(sorted(running - set(c.needs)))}, which it does not declare")
+
+    def store(self, s: Store, here: _Open) -> None:
+        self.ref(f"store to {s.output}", s.value, here)
+        stored = frozenset[Axis]().union(*(axes_of(i) for i in s.indices))
+        if stored != frozenset(s.axes):
+            raise self.fail(f"store to {s.output} guards other axes than its indices mention")
+        self.positions(f"store to {s.output}", s.axes, here)
+        lacking = tuple(a for a in self.program.grid if a not in stored)
+        if set(s.once) != set(lacking):
+            raise self.fail(f"store to {s.output} runs in every tile of {', '.join(a.name for a in lacking)}")
+
+    def loop(self, s: Loop, here: _Open) -> None:
+        if s.axis in here.axes:
+            raise self.fail(f"axis {s.axis} is open twice")
+        for i in (s.lower, s.upper, s.axis.extent):
+            self.index(f"loop over {s.axis}", i, here)
+        for c in s.accumulators:
+            self.define(c.name, None)
+        inside = _Open(here.axes | {s.axis}, here.names, frozenset(c.name for c in s.accumulators) | here.carried)
+        after = self.body(s.body, inside)
+        for c in s.accumulators:
+            if c.name not in after:
+                raise self.fail(f"{c.name} is carried and never updated")
+
+
+def _refs(term: Term) -> list[Ref]:
+    return [t for t in walk(term) if isinstance(t, Ref)]
+
