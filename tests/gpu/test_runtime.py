@@ -55,7 +55,7 @@ extern "C" __global__ void total(const float* x, float* y, float* partial, int* 
     }
 }"""
 BAD = {
-    "illegal": 'extern "C" __global__ void bad(float* y) { *(float*)(1ull << 40) = 1; }',
+    "illegal": 'extern "C" __global__ void bad(float* y) { *(volatile float*)((y == nullptr) ? 0ull : 64ull) = 1; }',
     "misaligned": 'extern "C" __global__ void bad(float* y) { *(float4*)((char*)y + 4) = float4{1, 2, 3, 4}; }',
     "trap": 'extern "C" __global__ void bad(float* y) { asm volatile("trap;"); }',
     "hang": 'extern "C" __global__ void bad(volatile float* y) { y[0] = 1; while (y[0] != 0) { } }',
