@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from cleave.frontend import reduce
 from cleave.frontend.context import current, fail
 from cleave.frontend.einsum import einsum, matmul
+from cleave.frontend.spec import is_unit
 from cleave.frontend.tensor import (
     AxisLike,
     Tensor,
@@ -24,7 +25,9 @@ from cleave.frontend.tensor import (
     unary,
     where,
 )
-from cleave.ir.index import index
+from cleave.ir.axis import Axis
+from cleave.ir.dim import Dim, is_dim, is_name
+from cleave.ir.index import index, show
 
 # ---- reductions
 
@@ -132,7 +135,16 @@ def position(axis: str) -> Tensor:
     return Tensor(index(axes[axis]), (axes[axis],), "int64")
 
 
-arange = position
+def arange(extent: int | Dim, axis: str | None = None) -> Tensor:
+    """0, 1, .., extent − 1 along a new axis, called ``axis`` or like the dim that the extent is; an integer tensor."""
+    size = index(extent)
+    name = axis or (show(size) if is_name(show(size)) else "")
+    if not is_name(name):
+        fail(f"arange({show(size)}): give the axis a name, such as arange({show(size)}, 't')")
+    if not is_dim(size):
+        fail(f"arange({show(size)}): the extent is no dim")
+    a = Axis(name, size)
+    return Tensor(index(0) if is_unit(a) else a.position, (a,), "int64")
 
 
 def value(x: TensorLike) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import cleave
@@ -107,6 +109,31 @@ def test_einsum_is_that_of_numpy(subscripts: str, specs: list[str], rng: np.rand
     expected = np.einsum(plain, *arrays.values())
     got = run(einsum, arrays, **{f"x{n}": spec for n, spec in enumerate(specs)})
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+
+
+@st.composite
+def subscripts(draw: st.DrawFn) -> str:
+    """Up to three operands over four letters, some of them twice in one; any order of any of the letters comes out."""
+    operands = draw(st.lists(st.text("abcd", min_size=0, max_size=3), min_size=1, max_size=3))
+    letters = sorted(set("".join(operands)))
+    implicit = draw(st.booleans())
+    if implicit:
+        return ",".join(operands)
+    out = draw(st.permutations(letters))[: draw(st.integers(0, len(letters)))]
+    return f"{','.join(operands)}->{''.join(out)}"
+
+
+@given(subscripts(), st.integers(0, 2**16))
+def test_any_einsum_is_that_of_numpy(text: str, seed: int) -> None:
+    operands = text.split("->")[0].split(",")
+    sizes = {"a": 2, "b": 3, "c": 4, "d": 1}
+    rng = np.random.default_rng(seed)
+    arrays = {f"x{n}": normal(rng, *(sizes[c] for c in letters)) for n, letters in enumerate(operands)}
+    # A letter twice in one operand needs two axes of one extent; what they are called does not matter.
+    specs = {f"x{n}": " ".join(f"p{k}=n_{c}" for k, c in enumerate(letters)) for n, letters in enumerate(operands)}
+    specs = {n: spec.replace("p", f"{n}_") for n, spec in specs.items()}
+    got = run(lambda **xs: ops.einsum(text, *xs.values()), arrays, **specs)
+    np.testing.assert_allclose(got, np.einsum(text, *arrays.values()), rtol=1e-9, atol=1e-12)
 
 
 def test_what_is_written_names_the_axes() -> None:
@@ -328,22 +355,24 @@ def test_a_reshape_within_fixed_extents_is_affine() -> None:
 
 def test_pages_are_found_through_a_table(rng: np.random.Generator) -> None:
     def fn(q: Any, pages: Any, table: Any, lengths: Any) -> Any:
-        b, t = ops.position("b"), ops.position("t")
+        b, t = ops.position("b"), ops.arange(table.shape[1] * 4, "t")
         k = pages[table[b, t // 4], t % 4]
         scores = ops.einsum("bd,btd->bt", q, k)
         return ops.logsumexp(ops.where(t < lengths, scores, -np.inf), "t")
 
     q, pages = normal(rng, 2, 5), normal(rng, 6, 4, 5)
     table, lengths = rng.integers(0, 6, (2, 3)), np.array([9, 3])
-    specs = {"q": "b d", "pages": "pool page=4 d", "table": "int32[b p]", "lengths": "int32[b]", "x": "t"}
-
-    def with_axis(q: Any, pages: Any, table: Any, lengths: Any, x: Any) -> Any:
-        return fn(q, pages, table, lengths) + x.sum()
-
-    arrays = {"q": q, "pages": pages, "table": table, "lengths": lengths, "x": np.zeros(12)}
+    specs = {"q": "b d", "pages": "pool page=4 d", "table": "int32[b p]", "lengths": "int32[b]"}
+    arrays = {"q": q, "pages": pages, "table": table, "lengths": lengths}
     k = pages[table].reshape(2, 12, 5)
     expected = [np.log(np.exp(k[b, :n] @ q[b]).sum()) for b, n in enumerate(lengths)]
-    np.testing.assert_allclose(run(with_axis, arrays, **specs), expected, rtol=1e-10)
+    np.testing.assert_allclose(run(fn, arrays, **specs), expected, rtol=1e-10)
+
+
+def test_arange(rng: np.random.Generator) -> None:
+    x = normal(rng, 3)
+    got = run(lambda x: x[:, None] * ops.arange(4, "t") + ops.arange(x.shape[0])[:, None], {"x": x}, x="n")
+    np.testing.assert_allclose(got, x[:, None] * np.arange(4) + np.arange(3)[:, None])
 
 
 def test_rename(rng: np.random.Generator) -> None:

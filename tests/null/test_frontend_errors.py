@@ -91,6 +91,7 @@ ERRORS: list[tuple[Program, dict[str, Any], str]] = [
         {"x": "n"},
         "no axis 't' among those of the inputs, n; x.position('t') takes the axis of a tensor",
     ),
+    (lambda x: x + ops.arange(4), {"x": "n"}, "arange(4): give the axis a name, such as arange(4, 't')"),
     (lambda x: x if x else -x, {"x": "n"}, "x has no truth value while it is traced; use & | ~ and ops.where"),
     (lambda x: sum(x), {"x": "n"}, "x can't be iterated over while it is traced: its extents are symbols"),
     (lambda x: np.exp(x), {"x": "n"}, "x is no NumPy array; use the functions of cleave.ops"),
