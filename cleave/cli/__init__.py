@@ -10,15 +10,15 @@ from importlib import import_module
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. Whatever a caller can mend is one line on stderr and code 2."""
-    from cleave.cli.output import complain, show_warnings
+    from cleave.cli.output import complain, shown_warnings
     from cleave.cli.parser import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_OK, BadInput, parse
     from cleave.errors import CleaveError
 
-    show_warnings()
     try:
         options = parse(arguments)
         commands = import_module("cleave.cli.commands")
-        return int(getattr(commands, options.command)(options))
+        with shown_warnings():
+            return int(getattr(commands, options.command)(options))
     except BadInput as error:
         complain(str(error))
         return EXIT_BAD_INPUT

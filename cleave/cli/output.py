@@ -39,18 +39,23 @@ def complain(message: str) -> None:
     sys.stderr.write(f"cleave: {' '.join(message.split())}\n")
 
 
-def show_warnings() -> None:
-    """Warnings of cleave as single lines; others as Python shows them."""
-    shown = warnings.showwarning
+@contextmanager
+def shown_warnings() -> Generator[None]:
+    """Warnings of cleave as single lines, each once; others as Python shows them."""
+    seen: set[str] = set()
+    with warnings.catch_warnings():
+        others = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
-        if issubclass(category, CleaveWarning):
-            complain(f"warning: {message}")
-        else:
-            shown(message, category, *rest, **named)
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+            if not issubclass(category, CleaveWarning):
+                others(message, category, *rest, **named)
+            elif str(message) not in seen:
+                seen.add(str(message))
+                complain(f"warning: {message}")
 
-    warnings.showwarning = show
-    warnings.simplefilter("always", CleaveWarning)
+        warnings.showwarning = show
+        warnings.simplefilter("always", CleaveWarning)
+        yield
 
 
 @contextmanager

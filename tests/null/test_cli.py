@@ -1,0 +1,363 @@
+"""The command line: what it prints, exit codes, and one line for everything that a user can get wrong."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleave.cli import main
+from cleave.cli.inputs import bindings, read_config
+from cleave.cli.parser import ABLATIONS, EXIT_CODES, parse
+from cleave.config import SearchLimits
+from cleave.runtime import device
+
+SMALL = "--bind b=1 --bind h=4 --bind kv_heads=2 --bind s=200 --bind t=300 --bind d=64"
+MATMUL = "--bind m=100 --bind n=72 --bind k=130"
+
+FUNCTIONS = """
+import cleave
+from cleave import ops
+
+def attention(q: "h s d=64", k: "h t d", v: "h t e=64"):
+    p = ops.softmax(ops.einsum("hsd,htd->hst", q, k) * 0.125, axis="t")
+    return ops.einsum("hst,hte->hse", p, v)
+
+def double():
+    return cleave.trace(lambda x: x * 2, x="m n")
+
+def fails(x: "m"):
+    return x + 1 / 0
+
+def mismatch(x: "m n=5", y: "n=4"):
+    return x + y
+
+def product(a: "m k", b: "k n"):
+    return ops.einsum("mk,kn->mn", a, b)
+
+number = 3
+"""
+
+
+class Run:
+    """What a command printed, and its exit code."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cleave(capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
+    def run(command: str) -> Run:
+        capsys.readouterr()
+        code = main(command.split())
+        captured = capsys.readouterr()
+        return Run(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results") / "matmul"
+    assert main(f"optimize matmul {MATMUL} --target sm_80 --save {folder} --json".split()) == 0
+    return folder
+
+
+@pytest.fixture
+def functions(tmp_path: Path) -> Path:
+    path = tmp_path / "functions.py"
+    path.write_text(FUNCTIONS)
+    return path
+
+
+# ---- the main command
+
+
+def test_optimize_attention(cleave: Callable[..., Run], tmp_path: Path) -> None:
+    found = cleave(f"optimize attention {SMALL} --causal --save {tmp_path / 'saved'}")
+    assert found.code == 0
+    assert found.err == ""  # no terminal, no progress
+    for words in (
+        "stop reason: saturated",
+        "-- unsplit",
+        "-- split t",
+        "derivation:",
+        "verification: passed",
+        "kernel attention",
+        "0 spills",
+        "compiled for sm_80: ",
+        "compiled for sm_90a: ",
+    ):
+        assert words in found.out, words
+    assert float(re.search(r"^seconds: ([\d.]+) \(saturation", found.out, re.MULTILINE)[1]) < 20  # type: ignore[index]
+    if not device.available():
+        assert "times are the cost model's, not measured" in found.out
+    assert {"graph.txt", "candidates.json", "schedule.json", "report.json"} <= {
+        p.name for p in (tmp_path / "saved").iterdir()
+    }
+
+
+def test_optimize_as_json(cleave: Callable[..., Run]) -> None:
+    found = cleave(f"optimize matmul {MATMUL} --target sm_80 --json")
+    assert found.code == 0 and found.err == ""
+    assert found.json["report"]["search"]["stop"] == "saturated"
+    assert all(v["outcome"] == "passed" for v in found.json["verdicts"])
+    assert found.json["best"] and found.json["trials"][0]["builds"][0]["spill_bytes"] == 0
+
+
+def test_a_function_of_a_file(cleave: Callable[..., Run], functions: Path) -> None:
+    found = cleave(f"optimize {functions}:product --bind m=50,n=40 --bind k=90 --target sm_80 --without split")
+    assert found.code == 0 and "graph product" in found.out
+    found = cleave(f"search {functions}:attention --bind h=2,s=100,t=150")
+    assert found.code == 0 and "final test, graph half (" in found.out
+    found = cleave(f"search {functions}:double")
+    assert found.code == 0 and "stop reason: saturated" in found.out
+
+
+def test_ablations_reach_the_configuration() -> None:
+    for name in ABLATIONS:
+        options = parse(["search", "matmul", f"--no-{name.replace('_', '-')}"])
+        ablation = read_config(options).ablation
+        assert not getattr(ablation, name)
+        assert all(getattr(ablation, other) for other in ABLATIONS if other != name)
+
+
+def test_limits_and_assumptions_reach_the_configuration() -> None:
+    given = ["--rounds=3", "--nodes=50", "--seconds=1.5", "--candidates=2", "--seed=7", "--assume=finite"]
+    config = read_config(parse(["search", "matmul", *given]))
+    assert config.limits == SearchLimits(rounds=3, nodes=50, seconds=1.5, candidates=2)
+    assert config.seed == 7 and config.assume == frozenset({"finite"}) and not config.unsafe
+
+
+def test_algebra_off_has_no_fold_and_no_split(cleave: Callable[..., Run]) -> None:
+    found = cleave(f"optimize attention {SMALL} --no-algebra --target sm_90a")
+    assert found.code == 0
+    assert "as written" in found.out and "fold over" not in found.out.split("== schedules")[1]
+    assert "split t" not in found.out
+
+
+# ---- the other commands
+
+
+def test_search_prints_and_saves(cleave: Callable[..., Run], tmp_path: Path) -> None:
+    found = cleave(f"search matmul --save {tmp_path / 'c.json'}")
+    assert found.code == 0 and "split-red" in found.out and "no shape is bound" in found.out
+    assert (tmp_path / "c.json").exists()
+    as_json = cleave("search matmul --json").json
+    assert as_json["stop"] == "saturated" and as_json["candidates"][0]["graph"].startswith("graph matmul")
+
+
+def test_a_limit_is_the_stop_reason(cleave: Callable[..., Run]) -> None:
+    assert cleave("search attention --rounds 1 --json").json["stop"] == "rounds"
+
+
+def test_explain_a_program_and_a_saved_result(cleave: Callable[..., Run], saved: Path) -> None:
+    found = cleave("explain attention --causal")
+    assert found.code == 0
+    assert re.search(r"^t +split +max x1, sum x2", found.out, re.MULTILINE)
+    assert "telescope at out" in found.out and "exactness: reassociates" in found.out
+    found = cleave(f"explain {saved} --candidate 0")
+    assert found.code == 0 and found.out.count("\n-- ") == 1
+    assert {row["axis"] for row in cleave(f"explain {saved} --json").json["axes"]} == {"m", "n", "k"}
+
+
+def test_rules_are_listed(cleave: Callable[..., Run]) -> None:
+    found = cleave("rules")
+    assert found.code == 0 and "| telescope | shift |" in found.out
+    assert {"factor", "split-red"} <= {r["name"] for r in cleave("rules --json").json}
+
+
+def test_rules_are_checked(cleave: Callable[..., Run], tmp_path: Path) -> None:
+    import cleave_rules
+
+    own = Path(next(iter(cleave_rules.__path__))) / "split.egg"
+    found = cleave(f"rules check {own}")
+    assert found.code == 0 and found.out.startswith("split-red: no counterexample in ")
+    wrong = tmp_path / "wrong.egg"
+    wrong.write_text(
+        "(ruleset wrong)\n; always-zero\n;   exp(a) = a\n; class:   exact\n; assumes: nothing\n; source:  none\n"
+        '; guards:  none\n(rewrite (Exp a) a :ruleset wrong :name "always-zero")\n'
+    )
+    found = cleave(f"rules check {wrong}")
+    assert found.code == 1 and "always-zero: counterexample" in found.out
+    found = cleave(f"search matmul --rules {wrong}")
+    assert found.code == 2 and "counterexample" in found.err
+
+
+def test_run_a_saved_result(cleave: Callable[..., Run], saved: Path) -> None:
+    found = cleave(f"run {saved}")
+    assert found.code == 0 and "passed, worst element" in found.out
+    if not device.available():
+        assert "tile program at a reduced size" in found.out and "no GPU was used" in found.out
+    found = cleave(f"run {saved} --candidate 1 --json")
+    assert found.code == 0 and found.json["outcome"] == "ok"
+    if not device.available():
+        found = cleave(f"run {saved} --bind m=33")
+        assert found.code == 0 and "m=33" in found.out
+
+
+def test_environment(cleave: Callable[..., Run]) -> None:
+    found = cleave("environment --json").json
+    assert found["packages"]["egglog"] and found["python"] and found["cache"]
+    assert "packages: " in cleave("environment").out
+
+
+def test_cache(cleave: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEAVE_CACHE", str(tmp_path / "cache"))
+    assert cleave("cache --json").json == {"folder": str(tmp_path / "cache"), "entries": 0, "bytes": 0}
+    assert cleave(f"optimize matmul {MATMUL} --target sm_80 --no-algebra --no-split --json").code == 0
+    assert cleave("cache --json").json["entries"] > 0
+    entry = next((tmp_path / "cache").rglob("*.kernel"))
+    entry.write_bytes(entry.read_bytes()[:100])
+    found = cleave(f"optimize matmul {MATMUL} --target sm_80 --no-algebra --no-split --json")
+    assert found.code == 0 and found.err.count("\n") == 1
+    assert re.fullmatch(r"cleave: warning: cache entry \w+ is damaged .*; compiling again\n", found.err)
+    assert re.fullmatch(r"removed \d+ entries\n", cleave("cache clear").out)
+    assert cleave("cache --json").json["entries"] == 0
+
+
+@pytest.mark.parametrize("command", ["", "optimize", "search", "explain", "rules", "run", "environment", "cache"])
+def test_help_documents_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    assert EXIT_CODES.strip() in capsys.readouterr().out
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("optimise", "argument COMMAND: invalid choice: 'optimise'"),
+        ("optimize", "optimize: the following arguments are required: PROGRAM"),
+        ("optimize convolution", "convolution: no such operator: allowed are attention, matmul, softmax"),
+        ("optimize attention --quick", "unrecognized arguments: --quick"),
+        ("optimize attention --bind s", "--bind s: NAME=NUMBER is expected, such as t=2048"),
+        ("optimize attention --bind s=2k", "--bind s=2k: NAME=NUMBER is expected"),
+        ("optimize attention --bind s=1 --bind s=2", "--bind s=2: s was 1 before"),
+        ("optimize attention --bind x=2", "attention: no dim 'x': allowed are b, h, kv_heads, s, t, d, e"),
+        ("optimize attention --bind s=-1", "attention: dim s = -1: allowed is >= 0"),
+        ("optimize attention --bind h=32,kv_heads=5", "h = 32 query heads are not divisible by kv_heads = 5"),
+        ("optimize attention --bind h=4", "attention: dim b has no value: bind it (b=...)"),
+        ("optimize matmul --causal", "matmul: no option 'causal': allowed are dtype"),
+        ("optimize matmul --dtype int8", "int8"),
+        ("optimize matmul --without factr", "no rule or family 'factr'; did you mean factor?"),
+        ("optimize matmul --rules absent.egg", "absent.egg: can't be read as a rule file"),
+        (f"optimize matmul {MATMUL} --target sm_70", "target: unknown architecture 'sm_70'; allowed: sm_80, sm_90a"),
+        (f"optimize matmul {MATMUL} --split z=3", "--split: no axis 'z': there are k, m, n"),
+        (f"optimize matmul {MATMUL} --split k=0", "--split k: 0 chunks: allowed is >= 1"),
+        ("optimize matmul --merge hope", "optimize: argument --merge: invalid choice: 'hope'"),
+        ("optimize matmul --rounds 0", "optimize: argument --rounds: 0: a positive number is expected"),
+        ("optimize absent.py:f", "absent.py: no such file"),
+        ("optimize absent.py", "absent.py: FILE.py:FUNCTION is expected"),
+        ("explain matmul --candidate 99", "candidate 99: there are "),
+        ("run absent", "absent: is no folder with a saved result"),
+        ("rules check absent.egg", "absent.egg: can't be read as a rule file"),
+        ("cache empty", "cache: argument action: invalid choice: 'empty'"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    cleave: Callable[..., Run], command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save = " --save saved" if command.startswith("optimize ") else ""
+    found = cleave(command + save)
+    assert found.code == 2 and found.out == ""
+    assert found.err.startswith("cleave: ") and found.err.count("\n") == 1, found.err
+    assert message in found.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("absent", "has no 'absent'"),
+        ("number", "is int, no graph and no function"),
+        ("fails", "functions.py:13: ZeroDivisionError: division by zero"),
+        ("mismatch", "axis n"),
+        ("attention --causal", "--causal is an option of operators"),
+    ],
+)
+def test_bad_functions(cleave: Callable[..., Run], functions: Path, function: str, message: str) -> None:
+    found = cleave(f"optimize {functions}:{function}")
+    assert found.code == 2 and found.err.count("\n") == 1
+    assert message in found.err
+
+
+def test_files_that_do_not_run(cleave: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    found = cleave(f"search {tmp_path / 'broken.py'}:f")
+    assert found.code == 2 and re.search(r"broken\.py:1: .*syntax", found.err)
+    (tmp_path / "absent.py").write_text("\nimport nothing_of_this_name\n")
+    found = cleave(f"search {tmp_path / 'absent.py'}:f")
+    assert found.code == 2 and "absent.py:2: ModuleNotFoundError" in found.err
+
+
+@pytest.mark.parametrize("name", ["graph.txt", "report.json", "schedule.json", "candidates.json"])
+def test_a_file_that_is_no_saved_result(cleave: Callable[..., Run], saved: Path, tmp_path: Path, name: str) -> None:
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(saved, folder)
+    (folder / name).write_text("something else")
+    found = cleave(f"run {folder}")
+    assert found.code == 2 and found.out == "" and found.err.count("\n") == 1
+    assert name in found.err
+
+
+def test_numbers_are_bound_by_name() -> None:
+    assert bindings(["b=1,s=2", "t=3"], "--bind") == {"b": 1, "s": 2, "t": 3}
+
+
+# ---- as a process
+
+
+def _process(*arguments: str, **named: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "cleave.cli", *arguments], capture_output=True, text=True, **named)
+
+
+def test_mistakes_answer_at_once_and_load_nothing_heavy() -> None:
+    code = (
+        "import sys; from cleave.cli import main; code = main(['optimize', 'attention', '--bind', 's']);"
+        "print(code, [m for m in ('egglog', 'sympy', 'cupy', 'torch', 'rich') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "2 []\n"
+
+
+def test_an_interrupt_is_code_130(monkeypatch: pytest.MonkeyPatch, cleave: Callable[..., Run]) -> None:
+    from cleave.pipeline import optimizer
+
+    def stop(*arguments: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optimizer, "verify", stop)
+    found = cleave(f"optimize matmul {MATMUL} --target sm_80")
+    assert found.code == 130 and found.out.endswith("interrupted: this is what was found until then\n")
+    assert "-- split k" in found.out
+    monkeypatch.setattr("cleave.cli.commands.read_program", stop)
+    found = cleave("search matmul")
+    assert found.code == 130 and found.err == "cleave: interrupted\n"
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m cleave.cli rules | head -1"
+    found = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
+    assert found.stdout.startswith("| rule ") and found.stderr == ""
+
+
+def test_the_module_is_the_command() -> None:
+    assert _process("rules").stdout.startswith("| rule ")
