@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from math import gcd
 
 from cleave.codegen import accumulator, contract, elementwise, feed, reduction
+from cleave.codegen.dependence import deferrable, live, ordered, read_before
 from cleave.codegen.emission import Emission
-from cleave.codegen.expression import At, index_text, refs, row_positions
+from cleave.codegen.expression import At, index_text, row_positions
 from cleave.codegen.layout import Fragment, RowVector, SharedTile
 from cleave.codegen.range import extreme, multiple_of, varies
 from cleave.codegen.store import store
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Load, Map, Reduce, Ref, Term
+from cleave.ir.graph import Reduce
 from cleave.ir.index import axes_of, symbols_of
-from cleave.tile.program import Accumulator, Contract, Let, Loop, Stmt, Store, TileTerm, Update, statements
+from cleave.tile.program import Contract, Let, Loop, Stmt, Store, Update, statements
 
 ARCHITECTURES = ("sm_80", "sm_90a")
 NAME = "cta-ring"
@@ -107,7 +108,7 @@ def body(em: Emission) -> None:
         em.pending.add(tile.name)
     if em.pending:
         em.writer.line("copies_commit();")
-    for s in _ordered(em.program.body):
+    for s in ordered(em.program.body):
         statement(em, s)
 
 
@@ -181,31 +182,6 @@ def _update(em: Emission, s: Update) -> None:
     elementwise.for_elements(em, layout.column, f"{layout.name}[n][e] = {joined};")
 
 
-def _ordered(body: Sequence[Stmt]) -> list[Stmt]:
-    """Row reductions directly after what they read: the fragment need not outlive the matmul that repacks it."""
-    out = list(body)
-    for s in body:
-        if isinstance(s, Update) and isinstance(s.term, Reduce):
-            needed = {*refs(s.term), *(refs(s.accumulator.carry) if s.accumulator.carry is not None else ())}
-            at = out.index(s)
-            last = max((n for n in range(at) if _defines(out[n]) & needed), default=-1)
-            if last >= 0:
-                out.insert(last + 1, out.pop(at))
-    return out
-
-
-def _defines(s: Stmt) -> set[str]:
-    match s:
-        case Let(name):
-            return {name}
-        case Update(acc, _):
-            return {acc.name}
-        case Loop(accumulators=accumulators):
-            return {a.name for a in accumulators}
-        case Store():
-            return set()
-
-
 # ---- loops
 
 
@@ -229,7 +205,7 @@ def loop(em: Emission, s: Loop) -> None:
     em.writer.line(f"// for {s.axis} in [{s.lower}, {s.upper})" + (f" carry {names}" if names else ""))
     for c in s.accumulators:
         accumulator.declare(em, c)
-        if _deferrable(em, c, s):
+        if deferrable(em, c, s):
             em.deferred.add(c.name)
     mark = em.shared.top
     low, high = _limits(em, s)
@@ -326,57 +302,14 @@ def _trips(em: Emission, s: Loop, ring: _Ring, low: str) -> None:
         for source, layout in ring.tiles:
             em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {source.tile.bytes};")
         for c in s.accumulators:
-            if c.name + "~" in _read_before(s):
+            if c.name + "~" in read_before(s):
                 accumulator.remember(em, c)
-        for inner in _ordered(s.body):
+        held = dict(em.held)
+        for inner in ordered(s.body):
             statement(em, inner)
+        em.held = held  # what the body declared ends with it
     for c in s.accumulators:
         em.layouts.pop(c.name + "~", None)
-
-
-def _read_before(s: Loop) -> set[str]:
-    """Values before the trip that something besides their own carry reads."""
-    found: set[str] = set()
-    for inner in statements(s.body):
-        match inner:
-            case Let(_, _, term):
-                found.update(refs(term))
-            case Update(acc, term):
-                found.update(refs(term))
-                if acc.carry is not None:
-                    found.update(set(refs(acc.carry)) - {acc.name + "~"})
-            case _:
-                pass
-    return found
-
-
-def _deferrable(em: Emission, c: Accumulator, s: Loop) -> bool:
-    """Each lane may keep its own part of a row: nobody reads the whole inside the loop, and the carry acts on parts.
-
-    sum: no carry, or own~ times what does not read own;  max, min: no carry.
-    """
-    if em.columns(c.axes) or not em.has_rows(c.axes):
-        return False
-    terms: list[TileTerm] = [i.term for i in statements(s.body) if isinstance(i, (Let, Update))]
-    terms += [a.carry for a in s.accumulators if a is not c and a.carry is not None]
-    read = {n for t in terms for n in refs(t)} | {i.value.name for i in statements(s.body) if isinstance(i, Store)}
-    if read & {c.name, c.name + "~"}:
-        return False
-    own = [i for i in statements(s.body) if isinstance(i, Update) and i.accumulator.name == c.name]
-    if not all(isinstance(i.term, Reduce) for i in own):
-        return False
-    return c.carry is None or (c.op == "sum" and _scales(c.carry, c.name + "~"))
-
-
-def _scales(carry: Term, own: str) -> bool:
-    match carry:
-        case Ref(name, _):
-            return name == own
-        case Map("mul", (a, b)):
-            inside = [own in refs(a), own in refs(b)]
-            return inside.count(True) == 1 and _scales(a if inside[0] else b, own)
-        case _:
-            return False
 
 
 # ---- operands that stay
@@ -385,7 +318,7 @@ def _scales(carry: Term, own: str) -> bool:
 def _hold(em: Emission, s: Loop, ring: _Ring) -> None:
     """Keep the fragments of a tile that every trip multiplies, if the loop's own fragments leave room."""
     inside = {source.tile.name for source, _ in ring.tiles} | {i.name for i in s.body if isinstance(i, Let)}
-    room = _HELD_REGISTERS - _live(em, s)
+    room = _HELD_REGISTERS - live(em, s)
     for term in (i.term for i in s.body if isinstance(i, (Let, Update))):
         if not isinstance(term, Contract):
             continue
@@ -403,15 +336,3 @@ def _hold(em: Emission, s: Loop, ring: _Ring) -> None:
             em.writer.line(contract.load_left(layout, term.axis, f"{name}[kk]"))
         em.held[a.name] = name
         room -= size // 4
-
-
-def _live(em: Emission, s: Loop) -> int:
-    """Registers of a thread for the loop's accumulators and its widest fragment."""
-    carried = sum(em.size(a) // 2 for c in s.accumulators if em.has_rows(c.axes) for a in em.columns(c.axes))
-    computed = [
-        em.size(a) // 2
-        for i in s.body
-        if isinstance(i, Let) and not isinstance(i.term, Load) and em.has_rows(i.axes)
-        for a in em.columns(i.axes)
-    ]
-    return carried + max(computed, default=0)

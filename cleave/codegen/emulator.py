@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import math
 import os
+import random
 import shutil
 import subprocess
 import tempfile
@@ -59,13 +60,13 @@ def emulate(
     input shape gives. ``seed`` decides the order of blocks and warps and when copies land. Errors (``CleaveError``): no
     g++, text that does not compile, and everything that the emulator refuses.
     """
-    rng = np.random.default_rng(seed)
+    rng = random.Random(seed)
     values = _dims(operator, inputs, dims or {})
-    held = {b.name: _Held(b, values, inputs.get(b.name), rng) for b in (*operator.inputs, *operator.outputs)}
-    held |= {w.name: _Held(w, values, None, rng) for w in operator.workspaces}
+    held = {b.name: _Held(b, values, inputs.get(b.name)) for b in (*operator.inputs, *operator.outputs)}
+    held |= {w.name: _Held(w, values, None) for w in operator.workspaces}
     outputs = {b.name for b in operator.outputs} | {w.name for w in operator.workspaces}
     for kernel in operator.kernels:
-        _launch(kernel, held, outputs, inputs, values, int(rng.integers(2**63)))
+        _launch(kernel, held, outputs, inputs, values, rng.getrandbits(63))
     for w in operator.workspaces:
         if w.zeroed and held[w.name].array.any():
             raise CleaveError("counters are not zero after the call", location=f"workspace {w.name}")
@@ -75,9 +76,7 @@ def emulate(
 class _Held:
     """An array at an address that is aligned as far as the operator requires and no further, between guards."""
 
-    def __init__(
-        self, buffer: Buffer | Workspace, dims: Mapping[str, int], given: Any, rng: np.random.Generator
-    ) -> None:
+    def __init__(self, buffer: Buffer | Workspace, dims: Mapping[str, int], given: Any) -> None:
         self.dtype = buffer.dtype
         shape = tuple(int(evaluate(n, dims)) for n in buffer.shape)
         storage = np.dtype(_STORAGE[buffer.dtype])

@@ -130,7 +130,8 @@ def _emission(
 
 
 def _identifier(names: Names, wish: str) -> str:
-    return names.fresh(re.sub(r"\W+", "_", wish))
+    """A name of ours in the end, so that a graph may be called like a function of the C library."""
+    return names.fresh(re.sub(r"\W+", "_", f"{wish}_kernel"))
 
 
 def _count(em: Emission, a: Axis, count: Index) -> str:

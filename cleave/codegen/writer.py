@@ -6,18 +6,26 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 
-_CPP = """
-alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum explicit
-export extern false float for friend goto if inline int long mutable namespace new not operator or private protected
-public register return short signed sizeof static struct switch template this throw true try typedef typename union
-unsigned using virtual void volatile while xor
+from cleave.codegen.prelude import device_prelude
+
+_KEYWORDS = """
+alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double else
+enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not nullptr
+operator or private protected public register return short signed sizeof static struct switch template this throw true
+try typedef typename union unsigned using virtual void volatile while xor
 """
-_OURS = """
-f16 bf16 u16 u32 u64 i64 lane warp thread row pair block shared shared_base r c n e h p x a b kk nn left present least
-greatest square sigmoid silu maximum minimum round_to pack read write arrive reset publish swizzle exp log
+_LOCALS = """
+lane warp thread row pair block shared shared_base arrived_last r c n e h p x a b kk nn left present threadIdx blockIdx
 """
-_RESERVED = frozenset(f"{_CPP} {_OURS}".split())
+
+
+@cache
+def _reserved() -> frozenset[str]:
+    """Keywords, what the skeletons call their own, and every name of the prelude."""
+    code = re.sub(r"//.*", "", device_prelude())
+    return frozenset([*_KEYWORDS.split(), *_LOCALS.split(), *re.findall(r"[A-Za-z_]\w*", code)])
 
 
 class Writer:
@@ -57,7 +65,7 @@ class Writer:
 class Names:
     """C++ identifiers: one for each key, made from the wish and a number if it is taken."""
 
-    taken: set[str] = field(default_factory=lambda: set(_RESERVED))
+    taken: set[str] = field(default_factory=lambda: set(_reserved()))
     known: dict[object, str] = field(default_factory=dict[object, str])
 
     def of(self, key: object, wish: str) -> str:

@@ -140,13 +140,16 @@ DEV float square(float a) { return a * a; }
 DEV float exp_of(float a) { return exp2_of(a * LOG2_E); }
 DEV float log_of(float a) { return log2_of(a) * 0.693147181f; }
 DEV float recip0(float a) { return a == 0.f ? 0.f : recip_of(a); }
-DEV float sigmoid(float a) { return recip_of(1.f + exp_of(-a)); }
+DEV float sigmoid(float a) {  // without overflow on either side
+  const float z = exp_of(-fabsf(a)), r = recip_of(1.f + z);
+  return a < 0.f ? z * r : r;
+}
 DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
 DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
 // ---- kernel
-extern "C" __global__ void __launch_bounds__(64, 1) attention(const f16* __restrict__ q, const f16* __restrict__ k, const f16* __restrict__ v, f16* out, float* lse, int b_tiles, int kv_tiles, int s_tiles, int dim_s, int dim_t) {
+extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* __restrict__ q_2, const f16* __restrict__ k, const f16* __restrict__ v_2, f16* out, float* lse, int b_tiles, int kv_tiles, int s_tiles, int dim_s, int dim_t) {
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
@@ -164,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention(const f16* __restr
     const int s_last = least(s_start + 32, dim_s) - 1;
     const int s_row[2] = {(s_start + row), (s_start + (row + 8))};
     const u32 q_1_tile = shared_base + 0;
-    const f16* q_1_source = q + (((i64)b_tile * kv_tiles * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32));
+    const f16* q_1_source = q_2 + (((i64)b_tile * kv_tiles * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32));
     {
       #pragma unroll
       for (int x = 0; x < 2; x++) {
@@ -190,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention(const f16* __restr
     const u32 k_1_tile_ring = shared_base + 2048;
     const f16* k_1_source = k + (((i64)b_tile * kv_tiles * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
     const u32 v_1_tile_ring = shared_base + 6144;
-    const f16* v_1_source = v + (((i64)b_tile * kv_tiles * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
+    const f16* v_1_source = v_2 + (((i64)b_tile * kv_tiles * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
     #pragma unroll
     for (int p = 0; p < 1; p++) {
       {

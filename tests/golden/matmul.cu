@@ -140,13 +140,16 @@ DEV float square(float a) { return a * a; }
 DEV float exp_of(float a) { return exp2_of(a * LOG2_E); }
 DEV float log_of(float a) { return log2_of(a) * 0.693147181f; }
 DEV float recip0(float a) { return a == 0.f ? 0.f : recip_of(a); }
-DEV float sigmoid(float a) { return recip_of(1.f + exp_of(-a)); }
+DEV float sigmoid(float a) {  // without overflow on either side
+  const float z = exp_of(-fabsf(a)), r = recip_of(1.f + z);
+  return a < 0.f ? z * r : r;
+}
 DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
 DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
 // ---- kernel
-extern "C" __global__ void __launch_bounds__(64, 1) matmul(const f16* __restrict__ a_2, const f16* __restrict__ b_2, f16* out, int m_tiles, int n_tiles, int dim_m, int dim_n, int dim_k) {
+extern "C" __global__ void __launch_bounds__(64, 1) matmul_kernel(const f16* __restrict__ a_2, const f16* __restrict__ b_2, f16* out, int m_tiles, int n_tiles, int dim_m, int dim_n, int dim_k) {
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;

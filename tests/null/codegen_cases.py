@@ -1,4 +1,4 @@
-"""Schedules that the tests of code generation share: graphs as text, roles and tiles by hand, sizes without divisors."""
+"""Schedules that the tests of code generation share: graphs as text, roles and tiles by hand, odd sizes."""
 
 from __future__ import annotations
 
@@ -211,6 +211,18 @@ def attention(mask: str = "full", dtype: str = "float16", **options: object) -> 
     return Case(schedule(g, kernel(g, roles, tiles, "s", **options)), SHAPES)  # type: ignore[arg-type]
 
 
+def attention_three_heads() -> Case:
+    """Thirty rows of thirty-two: ten queries of three heads; the scale comes with the call, and a mask is an input."""
+    text = attention_text().replace("2*kv", "3*kv").replace("kv*2", "kv*3").replace("axis g: 2", "axis g: 3")
+    text = text.replace("* 0.3", "* scale[]").replace(
+        "input q", "input scale: float32[]\ninput keep: bool[s, t]\ninput q"
+    )
+    text = text.replace("= sum(d,", "= where(keep[s, t], sum(d,").replace("scale[]\n", "scale[], const('-inf'))\n")
+    g = parse_graph(text)
+    tiles = {"s": 10, "n3": 3, "t": 32, **_heads(g)}
+    return Case(schedule(g, kernel(g, "b unit, kv unit, n3 grid, s grid, t loop", tiles, "s n3")), SHAPES)
+
+
 def attention_grouped(mask: str = "causal") -> Case:
     """Rows are (query, head of the group): both heads read one tile of keys."""
     g = parse_graph(attention_text(mask))
@@ -411,6 +423,7 @@ CASES = {
     "attention, chain through shared memory": lambda: attention("causal", chain="shared"),
     "attention, several passes": lambda: attention("causal", absorb=False),
     "attention, grouped rows": attention_grouped,
+    "attention, three heads, a scale and a mask from outside": attention_three_heads,
     "attention, split, two launches": lambda: attention_split("second-launch"),
     "attention, split, last arriving": lambda: attention_split("last-arriving", sliced=True),
     "softmax": softmax,
@@ -431,5 +444,9 @@ def inputs(case: Case, sizes: Sizes, rng: np.random.Generator) -> dict[str, np.n
         if i.name in case.tables:
             out[i.name] = np.asarray(case.tables[i.name], dtype=i.dtype).reshape(shape)
         else:
-            out[i.name] = round_to(rng.standard_normal(shape) * (rng.random(shape) > 0.1), i.dtype)
+            out[i.name] = (
+                rng.random(shape) < 0.7
+                if i.dtype == "bool"
+                else round_to(rng.standard_normal(shape) * (rng.random(shape) > 0.1), i.dtype)
+            )
     return out

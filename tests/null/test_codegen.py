@@ -14,6 +14,8 @@ from cleave.errors import CodegenError
 from cleave.ir.graph import Graph
 from cleave.ir.text import parse_graph
 from cleave.kernel import OperatorSource
+from cleave.target import Target
+from cleave.tile.plan import Schedule
 from cleave.verify.final import check_executable
 from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
@@ -40,36 +42,32 @@ def test_the_emulated_kernel_equals_the_graph(name, rng):
         check(operator, case.schedule.graph, case, sizes, rng)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_compiles_everywhere_without_spills(name):
-    operator = generate(CASES[name]().schedule)
-    assert_compiles(operator)
-
-
-def assert_compiles(operator: OperatorSource) -> None:
-    jobs = [(k, arch) for k in operator.kernels for arch in k.architectures]
-    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
-        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
-        found = made.resources
-        assert (found.spill_stores, found.spill_loads, found.local_bytes) == (0, 0, 0), (
-            f"{kernel.entry}, {arch}: {found}"
-        )
-
-
-@pytest.mark.parametrize("mask", ["full", "causal"])
-@pytest.mark.parametrize(("head", "keys"), [(64, 128), (128, 64), (128, 128)])
-def test_attention_tiles_of_real_size_do_not_spill(mask, head, keys):
+def real_attention(mask: str, head: int, keys: int) -> Schedule:
+    """Causal or full attention at tiles that pay on a GPU."""
     g = parse_graph(cases.attention_text(mask, head=head))
     whole = {a.name: head for a in g.axes if a.extent.constant == head}
-    tiles = {"s": 128, "t": keys, **whole}
-    made = cases.schedule(g, cases.kernel(g, "b unit, kv unit, n2 unit, s grid, t loop", tiles, "s", warps=8))
-    assert_compiles(generate(dataclasses.replace(made, target=cases.Target("sm_90a"))))
+    roles, tiles = "b unit, kv unit, n2 unit, s grid, t loop", {"s": 128, "t": keys, **whole}
+    return dataclasses.replace(cases.schedule(g, cases.kernel(g, roles, tiles, "s", warps=8)), target=Target("sm_90a"))
 
 
-def test_matmul_tiles_of_real_size_do_not_spill():
+def real_matmul() -> Schedule:
     tiles = {"m": 128, "n": 128, "k": 32}
-    plan = cases.kernel(cases.MATMUL, "m grid, n grid, k loop", tiles, "m", warps=8, stages=3)
-    assert_compiles(generate(cases.schedule(cases.MATMUL, plan)))
+    return cases.schedule(
+        cases.MATMUL, cases.kernel(cases.MATMUL, "m grid, n grid, k loop", tiles, "m", warps=8, stages=3)
+    )
+
+
+def test_everything_compiles_everywhere_without_spills():
+    """One call compiles all, so that the compilers start once."""
+    schedules = [make().schedule for make in CASES.values()]
+    tiles = ((64, 128), (128, 64), (128, 128))
+    schedules += [real_attention(mask, head, keys) for mask in ("full", "causal") for head, keys in tiles]
+    schedules.append(real_matmul())
+    jobs = [(k, arch) for s in schedules for k in generate(s).kernels for arch in k.architectures]
+    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
+        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
+        r = made.resources
+        assert (r.spill_stores, r.spill_loads, r.local_bytes) == (0, 0, 0), f"{kernel.entry} for {arch}: {r}"
 
 
 @pytest.mark.parametrize(("file", "case"), [("matmul.cu", "matmul"), ("attention_causal.cu", "attention, causal")])

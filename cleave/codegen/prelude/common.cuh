@@ -45,7 +45,10 @@ DEV float square(float a) { return a * a; }
 DEV float exp_of(float a) { return exp2_of(a * LOG2_E); }
 DEV float log_of(float a) { return log2_of(a) * 0.693147181f; }
 DEV float recip0(float a) { return a == 0.f ? 0.f : recip_of(a); }
-DEV float sigmoid(float a) { return recip_of(1.f + exp_of(-a)); }
+DEV float sigmoid(float a) {  // without overflow on either side
+  const float z = exp_of(-fabsf(a)), r = recip_of(1.f + z);
+  return a < 0.f ? z * r : r;
+}
 DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }

@@ -1,0 +1,59 @@
+"""What the scheduler returns, emitted and emulated: equal to its tile program with operands rounded as stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cleave.codegen.emulator import emulate
+from cleave.codegen.generate import generate
+from cleave.schedule import schedule
+from cleave.target import Target
+from cleave.tile.interp import run_schedule
+from cleave.tile.plan import Schedule
+from tests.null.scheduled_candidates import CASES, Case
+
+A100 = Target("sm_80")
+SPLIT = [name for name in CASES if "split" in name or "flash" in name]
+
+
+def agrees(case: Case, plan: Schedule, sizes: dict[str, int], rng: np.random.Generator) -> bool:
+    known = {**{s.name: s.value for s in case.candidate.origin.symbols if s.value is not None}, **sizes, **plan.bind}
+    values = {n: _plain(v) for n, v in case.inputs(rng, known).items()}
+    got = emulate(generate(plan), values, known, int(rng.integers(2**31)))
+    wanted = run_schedule(plan, values, {n: v for n, v in known.items() if n in _names(plan)}, "storage")
+    return all(_close(got[name], wanted[name]) for name in wanted)
+
+
+def _names(plan: Schedule) -> set[str]:
+    return {s.name for s in plan.graph.symbols}
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    return np.clip(values, -2, 2).astype(np.float16).astype(np.float64) if values.dtype.kind == "f" else values
+
+
+def _close(got: np.ndarray, wanted: np.ndarray) -> bool:
+    finite = np.isfinite(wanted)
+    if not np.array_equal(got[~finite], wanted[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+        return False
+    return bool(np.linalg.norm(got[finite] - wanted[finite]) <= 2e-3 * np.linalg.norm(wanted[finite]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_best_schedule_is_emitted_right(name, rng):
+    case = CASES[name]()
+    plan = schedule(case.candidate, A100, case.shape)[0]
+    for least in (0, 1):
+        sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+        assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
+@pytest.mark.parametrize("merge", ["second-launch", "last-arriving"])
+@pytest.mark.parametrize("name", SPLIT)
+def test_splits_are_emitted_right(name, merge, rng):
+    case = CASES[name]()
+    base = case.candidate.splits[0].base
+    plan = schedule(case.candidate, A100, case.shape, merge=merge, split={base: 3})[0]
+    sizes = {**case.draw(rng), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+    assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
