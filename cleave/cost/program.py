@@ -3,9 +3,10 @@
     arithmetic = (matmul + special functions + other) / (share of multiprocessors kept busy)
     time       = launch + max(arithmetic, memory) + EXPOSED * min(arithmetic, memory)
 
-Matmul and exponentials add up, as measured for kernels of this structure on the H200 (no overlap between them). Memory is the
-slowest of: distinct bytes over the memory's bandwidth, all bytes over the second-level cache's, and what the loads in flight of
-the resident blocks can carry. Overlap, bank conflicts and clocks under load are not modelled. All times are in seconds inside.
+Matmul and exponentials add up, as measured for kernels of this structure on the H200 (no overlap between them).
+Memory is the slowest of: distinct bytes over the memory's bandwidth, all bytes over the second-level cache's, and
+what the loads in flight of the resident blocks can carry. Overlap, bank conflicts and clocks under load are not
+modelled. All times are in seconds inside.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ EXPOSED = 0.2
 """Part of the shorter of arithmetic and memory time that the other does not hide: an assumption, not measured."""
 
 TRIP_CYCLES = 300
-"""Cycles a block waits at the barriers of one loop trip; other resident blocks fill them. An assumption, not measured."""
+"""Cycles a block waits at the barriers of one loop trip; other resident blocks fill them. An assumption, not
+measured."""
 
 LOAD_LATENCY = 0.8e-6
 """Seconds from asking for a tile to having it, under load."""
@@ -49,7 +51,8 @@ RAMP_SECONDS = 2.0e-6
 
 @dataclass
 class Work:
-    """Counted over the whole grid, in operations and bytes; ``repeats`` maps a reduction's name to how often it is recomputed."""
+    """Counted over the whole grid, in operations and bytes; ``repeats`` maps a reduction's name to how often it is
+    recomputed."""
 
     blocks: int = 1
     matmul_flops: float = 0.0
@@ -127,7 +130,14 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts) -> tuple[float, 
         moved / (max(in_flight, 1) / LOAD_LATENCY),
     )
     arithmetic = (matmul + special + other + waiting) / busy
-    terms = {"matmul": matmul, "special": special, "other": other, "waiting": waiting, "memory": memory, "idle": arithmetic * (1 - busy)}
+    terms = {
+        "matmul": matmul,
+        "special": special,
+        "other": other,
+        "waiting": waiting,
+        "memory": memory,
+        "idle": arithmetic * (1 - busy),
+    }
     return max(arithmetic, memory) + EXPOSED * min(arithmetic, memory), terms
 
 
@@ -272,7 +282,8 @@ class _Counter:
         return any(a in self.binding.rows for a in axes)
 
     def size(self, name: str, axes: tuple[Axis, ...], term: TileTerm | None) -> int:
-        """Registers of a thread that a value takes: its share of a fragment, two for a row value, none outside registers."""
+        """Registers of a thread that a value takes: its share of a fragment, two for a row value, none outside
+        registers."""
         if not self.has_rows(axes) or isinstance(term, Load):
             return 0
         if all(a in self.binding.rows for a in axes):
@@ -338,4 +349,6 @@ def _refs(term: TileTerm) -> set[str]:
 def _representative_tables(program: Program, dims: Mapping[str, int]) -> dict[str, Any]:
     """Integer inputs as one number each: a length that is read cannot exceed the greatest dim."""
     longest = max(dims.values(), default=1)
-    return {i.name: np.full([1] * len(i.shape), longest) for i in program.inputs if i.dtype in ("int32", "int64", "bool")}
+    return {
+        i.name: np.full([1] * len(i.shape), longest) for i in program.inputs if i.dtype in ("int32", "int64", "bool")
+    }

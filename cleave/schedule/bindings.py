@@ -1,7 +1,7 @@
 """Tile sizes, warps and stages to try for one program.
 
-Rules of thumb from measured kernels of this structure: matmul 128 x 128 or 64 x 64 with 32 or 64 along the sum; attention 128
-rows in 8 warps with 64 or 128 keys, two stages; few rows when there are few.
+Rules of thumb from measured kernels of this structure: matmul 128 x 128 or 64 x 64 with 32 or 64 along the sum;
+attention 128 rows in 8 warps with 64 or 128 keys, two stages; few rows when there are few.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ SLICE = 16
 """Elements of an output axis that a loop which only stores takes at once."""
 
 
-def bindings(program: Program, placement: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]) -> Iterator[Binding]:
+def bindings(
+    program: Program, placement: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]
+) -> Iterator[Binding]:
     """Every combination worth costing; ``tile`` forces sizes by axis name."""
     inside = tuple(dict.fromkeys(s.axis for s in loops(program) if s.axis not in program.unit))
     columns = tuple(a for a in program.grid if a not in program.unit and a not in placement.rows)
@@ -59,11 +61,15 @@ def _row_tiles(p: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str
         raise ScheduleError(f"tile {forced}: allowed are {allowed}", location=f"axis {p.rows[0].name}")
 
 
-def _options(a: Axis, usual: tuple[int, ...], sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]) -> tuple[int, ...]:
+def _options(
+    a: Axis, usual: tuple[int, ...], sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]
+) -> tuple[int, ...]:
     forced = tile.get(a.name)
     if forced is not None:
         if forced <= 0 or forced % skeleton.column_multiple:
-            raise ScheduleError(f"tile {forced}: allowed are multiples of {skeleton.column_multiple}", location=f"axis {a.name}")
+            raise ScheduleError(
+                f"tile {forced}: allowed are multiples of {skeleton.column_multiple}", location=f"axis {a.name}"
+            )
         return (forced,)
     extent = sizes.extent(a)
     if extent is None:
@@ -76,7 +82,9 @@ def _options(a: Axis, usual: tuple[int, ...], sizes: Sizes, skeleton: Skeleton, 
 def _whole_tile(a: Axis, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]) -> int:
     extent = sizes.extent(a)
     if extent is None:
-        raise ScheduleError("a ragged axis can't be held whole: its extent is not known at compile time", location=f"axis {a}")
+        raise ScheduleError(
+            "a ragged axis can't be held whole: its extent is not known at compile time", location=f"axis {a}"
+        )
     covering = -(-max(extent, 1) // skeleton.column_multiple) * skeleton.column_multiple
     forced = tile.get(a.name, covering)
     if forced < covering or forced % skeleton.column_multiple:

@@ -1,7 +1,7 @@
 """Loop bounds from predicates: where a predicate is false for sure, a body that is then the identity need not run.
 
-    t <= i + T - S      upper bound  i + T - S + 1
-    i - w < t           lower bound  i - w + 1
+t <= i + T - S      upper bound  i + T - S + 1
+i - w < t           lower bound  i - w + 1
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Bound:
 
 
 def solve(pred: Pred, a: Axis) -> Bound | None:
-    """A predicate solved for the position on an axis; None unless it is an inequality with coefficient 1 or -1 there."""
+    """A predicate solved for the position on an axis; None unless it is an inequality with coefficient 1 or -1
+    there."""
     if not isinstance(pred, Compare) or pred.op not in ("<", "<="):
         return None
     difference = pred.left - pred.right  # difference < 0 or <= 0

@@ -1,4 +1,5 @@
-"""Choosing schedules: partitions, placements and bindings of one candidate at one representative shape, ranked by modelled time."""
+"""Choosing schedules: partitions, placements and bindings of one candidate at one representative shape, ranked by
+modelled time."""
 
 from __future__ import annotations
 
@@ -50,14 +51,16 @@ def schedule(
 ) -> tuple[Schedule, ...]:
     """Schedules of a candidate, best first by modelled time.
 
-    bind      representative value of every dim without a fixed one. Lengths stay run-time; extents that a block holds whole
+    bind      representative value of every dim without a fixed one. Lengths stay run-time; extents that a block
+    holds whole
               (head sizes) and split counts are compiled in, see ``Schedule.bind``
     tile      forces tile sizes, by axis name
     skeleton  forces a skeleton, by name
     merge     forces how partials of a split are joined
     split     forces the count of a split, by the name of the axis that was split
 
-    Errors: a dim without value, an unknown name, a size that the axis can't have; no skeleton that can express the candidate.
+    Errors: a dim without value, an unknown name, a size that the axis can't have; no skeleton that can express the
+    candidate.
     """
     request = _request(candidate, target, bind, config or Config(), tile or {}, skeleton, merge, split or {})
     found: list[Schedule] = []
@@ -67,10 +70,16 @@ def schedule(
         if request.forced:
             raise request.forced[0]
         reasons = "; ".join(list(request.reasons)[:4]) or "no placement of its axes"
-        raise ScheduleError(f"no kernel of {', '.join(k.name for k in request.skeletons)} can run it: {reasons}", location=candidate.name)
+        raise ScheduleError(
+            f"no kernel of {', '.join(k.name for k in request.skeletons)} can run it: {reasons}",
+            location=candidate.name,
+        )
     unused = set(request.tile) - request.used_tiles
     if unused:
-        raise ScheduleError(f"tile for {sorted(unused)[0]!r}: allowed are {', '.join(sorted(request.axis_names))}", location=candidate.name)
+        raise ScheduleError(
+            f"tile for {sorted(unused)[0]!r}: allowed are {', '.join(sorted(request.axis_names))}",
+            location=candidate.name,
+        )
     found.sort(key=lambda s: s.modelled.microseconds if s.modelled else 0.0)
     return tuple(found[:KEPT])
 
@@ -142,7 +151,9 @@ def _request(
         raise ScheduleError(f"skeleton {skeleton!r}: allowed are {', '.join(SKELETONS)}", location=candidate.name)
     chosen = tuple(k for k in SKELETONS.values() if skeleton in (None, k.name) and target.arch in k.architectures)
     if not chosen:
-        raise ScheduleError(f"no skeleton for {target.arch}: {skeleton or 'any'} does not exist there", location=candidate.name)
+        raise ScheduleError(
+            f"no skeleton for {target.arch}: {skeleton or 'any'} does not exist there", location=candidate.name
+        )
     dims, shape, fixed = _bound_dims(candidate, bind)
     _check_split(candidate, config, merge, split)
     folds = tuple(f for f in candidate.folds if f.absorbing) if config.ablation.algebra else ()
@@ -155,7 +166,9 @@ def _bound_dims(c: Candidate, bind: Mapping[str, int]) -> tuple[dict[str, int], 
     known = {s.name: s for s in (*c.origin.symbols, *c.graph.symbols)}
     for name in bind:
         if name not in known:
-            raise ScheduleError(f"no dim {name!r}: the graph has {', '.join(sorted(set(known) - ours))}", location=c.name)
+            raise ScheduleError(
+                f"no dim {name!r}: the graph has {', '.join(sorted(set(known) - ours))}", location=c.name
+            )
     fixed = {s.name: s.value for s in known.values() if s.value is not None}
     for name, symbol in known.items():
         if name in ours or name in fixed:
@@ -240,7 +253,9 @@ def _partitions(r: _Request, piece: Piece) -> Iterator[Partition]:
         yield from _tried_cut(r, piece, [lost], "cut at matmuls that carry no rows")
     repeated = _repeated(g, r)
     if repeated:
-        yield from _tried_cut(r, piece, [[*lost], repeated] if lost else [repeated], "cut at reductions that tiles repeat")
+        yield from _tried_cut(
+            r, piece, [[*lost], repeated] if lost else [repeated], "cut at reductions that tiles repeat"
+        )
     inner = [q for q in inner_contractions(g, [x.reduce for x in s.contractions]) if q not in lost]
     if inner:
         yield from _tried_cut(r, piece, [[*lost], inner] if lost else [inner], "cut at matmuls inside other reductions")
@@ -255,7 +270,8 @@ def _tried_cut(r: _Request, piece: Piece, waves: list[list[Reduce]], note: str) 
 
 
 def _repeated(g: object, r: _Request) -> list[Reduce]:
-    """Reductions without a matmul that lack an axis of the outputs: with that axis tiled, each tile computes them again."""
+    """Reductions without a matmul that lack an axis of the outputs: with that axis tiled, each tile computes them
+    again."""
     from cleave.ir.graph import Graph, reductions
 
     assert isinstance(g, Graph)
@@ -346,7 +362,8 @@ def _kernels(r: _Request, v: _Variant, piece: Piece, count: int, chunk_tile: int
     """Bindings of one piece that the skeleton and the target accept, fastest first."""
     tiled = r.config.ablation.iterative_tiling
     sizes = Sizes(
-        _values(r, v, count, chunk_tile or 64), frozenset(r.fixed) | ({v.split.count} if v.split is not None else frozenset())
+        _values(r, v, count, chunk_tile or 64),
+        frozenset(r.fixed) | ({v.split.count} if v.split is not None else frozenset()),
     )
     out: list[_Kernel] = []
     for placement in placements(piece.graph, sizes, tiled=tiled):
@@ -406,9 +423,7 @@ def _assembled(r: _Request, v: _Variant, count: int, tile: int, kernels: list[_K
     c = r.candidate
     launches = 1 if v.merge == "last-arriving" else len(kernels)
     bound = {**_compiled_in(r, v, kernels), **({v.split.count: count} if v.split is not None else {})}
-    plans = tuple(
-        KernelPlan(k.program, k.binding, k.skeleton.name, _kernel_notes(k), r.chain) for k in kernels
-    )
+    plans = tuple(KernelPlan(k.program, k.binding, k.skeleton.name, _kernel_notes(k), r.chain) for k in kernels)
     notes = (v.partition.note,) if v.partition.note else ()
     return Schedule(
         candidate=c.name,
@@ -433,12 +448,15 @@ def _compiled_in(r: _Request, v: _Variant, kernels: list[_Kernel]) -> dict[str, 
     for k in kernels:
         for a in (*k.program.whole, *k.binding.rows[1:]):
             if r.config.ablation.iterative_tiling and is_dim(a.extent):
-                names |= {s.name: r.dims[s.name] for s in symbols_of(a.extent) if s.name in r.dims and s.name not in chunk}
+                names |= {
+                    s.name: r.dims[s.name] for s in symbols_of(a.extent) if s.name in r.dims and s.name not in chunk
+                }
     return names
 
 
 def _constraints(kernels: list[_Kernel], bound: Mapping[str, int]) -> tuple[Pred, ...]:
-    """What dims have to meet: whole axes fit their tiles; an axis whose first tile alone stores something is not empty."""
+    """What dims have to meet: whole axes fit their tiles; an axis whose first tile alone stores something is not
+    empty."""
     out: dict[Pred, None] = {}
     for k in kernels:
         for a in (*k.program.whole, *k.binding.rows[1:]):

@@ -1,6 +1,6 @@
 """Name clashes: an axis that is divided among blocks and bound by a reduction as well is two axes.
 
-    Y[i, k] = x[i, k] / sum(k, x[i, k]), k on the grid    ->    Y[i, k] = x[i, k] / sum(k_2, x[i, k_2])
+Y[i, k] = x[i, k] / sum(k, x[i, k]), k on the grid    ->    Y[i, k] = x[i, k] / sum(k_2, x[i, k_2])
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from cleave.schedule.roles import LOOPS, Plan, Role
 def separate(
     g: Graph, plan: Plan, folds: Sequence[Fold]
 ) -> tuple[tuple[Output, ...], tuple[Fold, ...], dict[Axis, Role]]:
-    """Outputs, folds and roles with one name an axis, and bound axes renamed where the plan puts an output's axis on the grid."""
+    """Outputs, folds and roles with one name an axis, and bound axes renamed where the plan puts an output's axis on
+    the grid."""
     stored = {a for o in g.outputs for i in o.indices for a in axes_of(i)}
     bound = {t.axis for t in walk(*g.terms) if isinstance(t, Reduce)}
     axes = axes_in(g.terms, (i for o in g.outputs for i in o.indices))

@@ -46,8 +46,8 @@ def split_sides(
 ) -> Sides | None:
     """Factors connected by shared axes, if that gives exactly two components that both carry the summed axis.
 
-    ``axes``: tiled axes of a term; ``rows``: whether an axis is divided among blocks. Factors with the summed axis only go to
-    the side that is computed anyway.
+    ``axes``: tiled axes of a term; ``rows``: whether an axis is divided among blocks. Factors with the summed axis
+    only go to the side that is computed anyway.
     """
     components: list[_Component] = []
     shared: list[Term] = []

@@ -1,8 +1,9 @@
 """Grouping: which reductions over one axis share a loop.
 
-Repeatedly, among the reductions that are left: the last wave is what no other depends on. Members of it that share an upstream
-value are fused (horizontal fusion). A fold of the candidate then lets earlier reductions of the same axis join: the loop carries
-its state. Without a fold they become loops of their own, before this one: the scheduler proves nothing.
+Repeatedly, among the reductions that are left: the last wave is what no other depends on. Members of it that share
+an upstream value are fused (horizontal fusion). A fold of the candidate then lets earlier reductions of the same
+axis join: the loop carries its state. Without a fold they become loops of their own, before this one: the scheduler
+proves nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from cleave.ir.graph import IndexValue, Reduce, Ref, Term, free, walk
 
 @dataclass(frozen=True)
 class Group:
-    """Reductions of one loop, in dependency order. ``places[k]``: where member k stands in the fold, None if outside it."""
+    """Reductions of one loop, in dependency order. ``places[k]``: where member k stands in the fold, None if outside
+    it."""
 
     members: tuple[Reduce, ...]
     fold: Fold | None = None
@@ -46,7 +48,10 @@ def group(
 
 
 def _report(
-    fused: Sequence[Reduce], left: Sequence[Reduce], below: Mapping[Reduce, frozenset[Reduce]], note: Callable[[str], None]
+    fused: Sequence[Reduce],
+    left: Sequence[Reduce],
+    below: Mapping[Reduce, frozenset[Reduce]],
+    note: Callable[[str], None],
 ) -> None:
     for r in fused:
         for u in left:

@@ -56,7 +56,8 @@ class Lowered:
 def lower(g: Graph, plan: Plan, folds: Sequence[Fold] = (), name: str | None = None) -> Lowered:
     """The tile program of a graph under a plan.
 
-    Only absorbing folds let dependent reductions share a loop. Errors: a role of two levels, a value needed outside its loop.
+    Only absorbing folds let dependent reductions share a loop. Errors: a role of two levels, a value needed outside
+    its loop.
     """
     outputs, folds, roles = separate(g, plan, folds if plan.absorb else ())
     lowering = _Lowering(g, outputs, Plan(roles, plan.fuse, plan.absorb, plan.prune), folds)
@@ -244,7 +245,8 @@ class _Lowering:
     # ---- reductions over a tile
 
     def reduced(self, r: Reduce, body: Term) -> TileTerm:
-        """The reduction of a body over the tile of an axis: Contract if its factors fall into two sides, else Reduce."""
+        """The reduction of a body over the tile of an axis: Contract if its factors fall into two sides, else
+        Reduce."""
         a, identity = r.axis, MONOIDS[r.op].identity
         if a in self.unit:  # one element a trip; rows of a tile may still end at different trips
             if owners(a) - self.unit:
@@ -275,7 +277,7 @@ class _Lowering:
     def operand(self, t: Term, dtype: str) -> Ref:
         """A matmul operand in its storage type: a load as it is, a computed value through a visible cast."""
         value = self.need_ref(t)
-        if isinstance(t, Load) and self.dtypes.get(t.input) == dtype or isinstance(t, Cast) and t.dtype == dtype:
+        if (isinstance(t, Load) and self.dtypes.get(t.input) == dtype) or (isinstance(t, Cast) and t.dtype == dtype):
             return value
         home = self.home(t)
         for scope in self.scope.chain():
@@ -361,7 +363,7 @@ class _Lowering:
         accumulators = self.accumulators(g, running)
         lower, upper = index(0), a.extent
         if self.plan.prune:
-            fixed = frozenset(b for b in self.order if not self.is_loop(b) or b in outer.open and b in self.unit)
+            fixed = frozenset(b for b in self.order if not self.is_loop(b) or (b in outer.open and b in self.unit))
             for bound in bounds(a, bodies.items(), fixed):
                 lower = maximum(lower, bound.value) if bound.side == "lower" else lower
                 upper = minimum(upper, bound.value) if bound.side == "upper" else upper
@@ -421,7 +423,8 @@ class _Lowering:
     # ---- outputs
 
     def store(self, o: Output) -> None:
-        """Store an output; an output axis with the role of a loop gets a loop that only stores, after its reductions."""
+        """Store an output; an output axis with the role of a loop gets a loop that only stores, after its
+        reductions."""
         stored = stored_axes([o])
         base, opened = self.scope, list[_Scope]()
         for a in (a for a in stored if self.is_loop(a)):
@@ -450,7 +453,8 @@ def _with_owners(*axes: Iterable[Axis]) -> frozenset[Axis]:
 
 
 def _program_order(outputs: Sequence[Output]) -> tuple[Axis, ...]:
-    """Output axes as they are stored (slowest first), then the others by name; owners of ragged extents before what they own."""
+    """Output axes as they are stored (slowest first), then the others by name; owners of ragged extents before what
+    they own."""
     found: dict[Axis, None] = {}
 
     def add(a: Axis) -> None:

@@ -1,10 +1,12 @@
-"""What a value is where an axis has no element, or where a predicate is false: abstract interpretation over three kinds of facts.
+"""What a value is where an axis has no element, or where a predicate is false: abstract interpretation over three
+kinds of facts.
 
     a number    exactly that
     FINITE      unknown and surely finite, at every position: 0 times it is 0
     ANY         may be infinite or NaN
 
-Inputs are taken as finite. Facts belong to emitted values, not to terms: one term can be emitted before and after its mask.
+Inputs are taken as finite. Facts belong to emitted values, not to terms: one term can be emitted before and after
+its mask.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _TOTAL_ON_FINITE = frozenset({"add", "sub", "mul", "maximum", "minimum", "neg", 
 
 
 def beyond(term: TileTerm, a: Axis, known: Callable[[Term], Fact | None]) -> Fact:
-    """The value of a term at positions beyond the end of an axis; ``known`` answers for values that were emitted already."""
+    """The value of a term at positions beyond the end of an axis; ``known`` answers for values that were emitted
+    already."""
     return _fact(term, known, lambda load: 0.0 if a in free(load) else FINITE, lambda w: None, a)
 
 

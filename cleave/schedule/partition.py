@@ -2,7 +2,8 @@
 
     Y = f(t)   ->   part = t;  Y = f(part)
 
-A temporary is dense: a ragged axis is stored at the length that bounds it, and an axis without such a bound can't be cut.
+A temporary is dense: a ragged axis is stored at the length that bounds it, and an axis without such a bound can't be
+cut.
 """
 
 from __future__ import annotations
@@ -59,9 +60,11 @@ def uncut(g: Graph, folds: Sequence[Fold]) -> Partition:
     return Partition((Piece(g, tuple(folds)),))
 
 
-def cut(g: Graph, folds: Sequence[Fold], waves: Sequence[Sequence[Term]], splits: Sequence[Split] = (), note: str = "") -> Partition:
-    """Materialise terms, wave by wave; a wave's terms may read those of earlier waves. Terms of one wave share a kernel if they
-    have the same axes or one reads what another does."""
+def cut(
+    g: Graph, folds: Sequence[Fold], waves: Sequence[Sequence[Term]], splits: Sequence[Split] = (), note: str = ""
+) -> Partition:
+    """Materialise terms, wave by wave; a wave's terms may read those of earlier waves. Terms of one wave share a
+    kernel if they have the same axes or one reads what another does."""
     contractions = frozenset(c.reduce for c in structure(g).contractions)
     order = _axis_order(g)
     mapping: dict[Term, Term] = {}
@@ -87,7 +90,12 @@ def cut(g: Graph, folds: Sequence[Fold], waves: Sequence[Sequence[Term]], splits
 
 
 def _piece(
-    name: str, g: Graph, outputs: Sequence[Output], folds: Sequence[Fold], mapping: Mapping[Term, Term], buffers: Sequence[Buffer]
+    name: str,
+    g: Graph,
+    outputs: Sequence[Output],
+    folds: Sequence[Fold],
+    mapping: Mapping[Term, Term],
+    buffers: Sequence[Buffer],
 ) -> Piece:
     inputs = (*g.inputs, *(Input(b.name, b.dtype, b.shape) for b in buffers))
     used = inputs_read(outputs)
@@ -115,7 +123,8 @@ def _axis_order(g: Graph) -> dict[Axis, tuple[int, int, bool, str]]:
 
 
 def dense_extent(a: Axis, splits: Sequence[Split]) -> Index:
-    """The extent at which an axis is stored; a chunk axis at its chunk length. Errors: a ragged axis that nothing bounds."""
+    """The extent at which an axis is stored; a chunk axis at its chunk length. Errors: a ragged axis that nothing
+    bounds."""
     if is_dim(a.extent):
         return a.extent
     for s in splits:
@@ -123,7 +132,9 @@ def dense_extent(a: Axis, splits: Sequence[Split]) -> Index:
             chunk = next((x for x in symbols_of(a.extent) if x.name == s.chunk), None)
             if chunk is not None:
                 return of(chunk)
-    raise ScheduleError(f"a value over a ragged axis of extent {a.extent} can't be stored between kernels", location=f"axis {a}")
+    raise ScheduleError(
+        f"a value over a ragged axis of extent {a.extent} can't be stored between kernels", location=f"axis {a}"
+    )
 
 
 def _storage(t: Term, g: Graph, contractions: frozenset[Reduce]) -> str:

@@ -1,9 +1,9 @@
 """Roles of the axes of one kernel, proposed from the structure of its graph and the representative shape.
 
-    rows       grid, a product of tiles that makes 16 rows a warp
-    column     grid, or whole where tiling it would repeat a matmul
-    batch      unit
-    summed     loop; whole where it is short and known at compile time
+rows       grid, a product of tiles that makes 16 rows a warp
+column     grid, or whole where tiling it would repeat a matmul
+batch      unit
+summed     loop; whole where it is short and known at compile time
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def _placement(g: Graph, s: Structure, sizes: Sizes, rows: tuple[Axis, ...], *, 
 
 
 def _columns(g: Graph, s: Structure, rows: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """One stored axis beside the rows: the one that lies side by side in memory, on the other side of the contractions."""
+    """One stored axis beside the rows: the one that lies side by side in memory, on the other side of the
+    contractions."""
     free_axes = [a for a in s.stored if a not in rows and a not in s.batch and a not in s.bound]
     across = [a for a in free_axes if any(a in (c.left if rows[0] in c.right else c.right) for c in s.contractions)]
     beside = contiguous(g)
@@ -106,7 +107,8 @@ def _columns(g: Graph, s: Structure, rows: tuple[Axis, ...]) -> tuple[Axis, ...]
 
 
 def _column_level(a: Axis, s: Structure, sizes: Sizes) -> Level:
-    """Tiling a column repeats every contraction that lacks it: whole instead, if the axis is short enough to be held."""
+    """Tiling a column repeats every contraction that lacks it: whole instead, if the axis is short enough to be
+    held."""
     repeats = any(a not in free(c.reduce) and a is not c.reduce.axis for c in s.contractions)
     extent = sizes.extent(a)
     return "whole" if repeats and extent is not None and extent <= WHOLE_LIMIT else "grid"

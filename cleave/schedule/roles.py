@@ -6,8 +6,8 @@
     step    a loop over single elements inside the block
     whole   inside the block in one tile that covers the extent
 
-A role is a list of levels, outermost first. Two levels (grid, loop) cut an axis twice: a block owns a tile of it, and walks the
-tile in slices; the axis becomes two, see ``strip.py``.
+A role is a list of levels, outermost first. Two levels (grid, loop) cut an axis twice: a block owns a tile of it,
+and walks the tile in slices; the axis becomes two, see ``strip.py``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Plan:
         """The only level of an axis; an axis nobody spoke of is looped over, outer axes of splits by single steps."""
         role = self.roles.get(a, ("step",) if a.kind == "outer" else ("loop",))
         if len(role) != 1:
-            raise ScheduleError(f"role {' '.join(role)} is two levels: the axis has to be cut in two first", location=f"axis {a}")
+            raise ScheduleError(
+                f"role {' '.join(role)} is two levels: the axis has to be cut in two first", location=f"axis {a}"
+            )
         return role[0]
 
     def text(self) -> str:

@@ -1,7 +1,8 @@
-"""Which output axes form the rows of matmul tiles, which its columns, and which are batch: read off the contractions of a graph.
+"""Which output axes form the rows of matmul tiles, which its columns, and which are batch: read off the contractions
+of a graph.
 
-    Q[h, s, d] K[h, t, d] summed over d    batch h, sides {s} and {t}
-    P[h, s, t] V[h, t, e] summed over t    batch h, sides {s} and {e}; P is computed, so its side carries the rows
+Q[h, s, d] K[h, t, d] summed over d    batch h, sides {s} and {t}
+P[h, s, t] V[h, t, e] summed over t    batch h, sides {s} and {e}; P is computed, so its side carries the rows
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def _contraction(r: Reduce, unit: frozenset[Axis]) -> Contraction | None:
     sides = split_sides(r.body, r.axis, lambda t: _tiled(t, unit), lambda _: False)
     if sides is None:
         return None
-    left, right = (frozenset[Axis]().union(*(_tiled(t, unit) for t in side)) - {r.axis} for side in (sides.left, sides.right))
+    left, right = (
+        frozenset[Axis]().union(*(_tiled(t, unit) for t in side)) - {r.axis} for side in (sides.left, sides.right)
+    )
     return Contraction(r, left, right, _computed(sides.left), _computed(sides.right))
 
 
@@ -92,7 +95,8 @@ def contiguous(g: Graph) -> frozenset[Axis]:
 
 
 def row_sets(g: Graph, s: Structure) -> list[frozenset[Axis]]:
-    """Sets of output axes that can be rows, best first: on one side of every contraction, on the computed one if there is one."""
+    """Sets of output axes that can be rows, best first: on one side of every contraction, on the computed one if
+    there is one."""
     stored = frozenset(s.stored) - s.batch - s.bound
     if not s.contractions:
         beside = contiguous(g)

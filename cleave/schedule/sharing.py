@@ -1,6 +1,6 @@
 """Tiles shared by memory, not by term: two loads of one scope that read the same elements under different axis names.
 
-    K tile c[t, r] and V tile c[t, e], r and e of one extent    ->    one tile, two views
+K tile c[t, r] and V tile c[t, e], r and e of one extent    ->    one tile, two views
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Split binding: where the count of a split is bound, and how the partials are merged.
 
-Second launch: cut at the partials; the second kernel is an ordinary graph over the temporaries. Last-arriving: the same two
-programs, the body of the second runs in the block that arrives last, so its grid is the first one's without the outer axis.
+Second launch: cut at the partials; the second kernel is an ordinary graph over the temporaries. Last-arriving: the
+same two programs, the body of the second runs in the block that arrives last, so its grid is the first one's without
+the outer axis.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def _one_kernel(pieces: tuple[Piece, ...]) -> Piece:
 
 
 def collapse(c: Candidate, folds: tuple[Fold, ...], split: Split) -> Piece:
-    """A split into one chunk is no split: the outer axis is at 0, reductions over it are their bodies, the chunk is the axis."""
+    """A split into one chunk is no split: the outer axis is at 0, reductions over it are their bodies, the chunk is
+    the axis."""
     names = {a.name for a in c.graph.axes if a is not split.inner}
     base = Axis(split.base if split.base not in names else fresh_name(split.base, names), base_extent(c, split))
     made: dict[Term, Term] = {}
@@ -102,7 +104,9 @@ def symbol_named(g: Graph, name: str) -> Symbol:
 
 def chunk_of(c: Candidate, split: Split, tile: int) -> Chunk:
     """The chunk length of a split in whole tiles of the inner axis."""
-    return Chunk(symbol_named(c.graph, split.chunk), base_extent(c, split), of(symbol_named(c.graph, split.count)), tile)
+    return Chunk(
+        symbol_named(c.graph, split.chunk), base_extent(c, split), of(symbol_named(c.graph, split.count)), tile
+    )
 
 
 def base_extent(c: Candidate, split: Split) -> Index:
@@ -114,7 +118,8 @@ def base_extent(c: Candidate, split: Split) -> Index:
 
 
 def merge_roles(main: Mapping[Axis, Role], merge: Graph, outer: Axis) -> dict[Axis, Role]:
-    """Roles of a merge that runs in the blocks of the first kernel: the same grid, what was whole in slices, chunks step by step."""
+    """Roles of a merge that runs in the blocks of the first kernel: the same grid, what was whole in slices, chunks
+    step by step."""
     roles: dict[Axis, Role] = {}
     for a in merge.axes:
         if a is outer:

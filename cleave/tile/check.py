@@ -2,8 +2,8 @@
 
     names      defined once, before use, where the loops they depend on are open
     axes       an axis is the grid's, whole, or one open loop's; bounds mention no axis that is not placed yet
-    loops      each accumulator is updated once, in its own loop, after those that it needs; ``m~`` is read in that loop only
-    matmuls    both operands are loads of a narrow type or visible casts to one
+    loops      each accumulator is updated once, in its own loop, after those that it needs; ``m~`` is read in that
+    loop only matmuls    both operands are loads of a narrow type or visible casts to one
     stores     every stored axis is placed; only the first tile stores along grid axes that the output lacks
 
 That reductions see the identity beyond the axis they sum is what running the program shows (``interp.py``).
@@ -129,7 +129,9 @@ class _Checker:
                 self.ref(c.name, t, here)
         running = {t.name for t in _refs(c.carry) if t.name in here.carried}
         if not running <= set(c.needs):
-            raise self.fail(f"{c.name} is restated by {', '.join(sorted(running - set(c.needs)))}, which it does not declare")
+            raise self.fail(
+                f"{c.name} is restated by {', '.join(sorted(running - set(c.needs)))}, which it does not declare"
+            )
 
     def store(self, s: Store, here: _Open) -> None:
         self.ref(f"store to {s.output}", s.value, here)
@@ -157,4 +159,3 @@ class _Checker:
 
 def _refs(term: Term) -> list[Ref]:
     return [t for t in walk(term) if isinstance(t, Ref)]
-

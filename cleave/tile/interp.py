@@ -1,7 +1,9 @@
-"""The NumPy meaning of tile programs: each block in turn, each loop tile by tile. The specification that emitted kernels meet.
+"""The NumPy meaning of tile programs: each block in turn, each loop tile by tile. The specification that emitted
+kernels meet.
 
-Values are arrays with one dimension per axis of the program (size 1 where a value does not depend on it). Reads beyond an axis
-give 0; a position that exists and lies outside its input is an error. Whatever the program forgets to mask, shows.
+Values are arrays with one dimension per axis of the program (size 1 where a value does not depend on it). Reads
+beyond an axis give 0; a position that exists and lies outside its input is an error. Whatever the program forgets to
+mask, shows.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
-from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, Term, Where, free
+from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, Where, free
 from cleave.ir.index import Pred, evaluate, evaluate_pred, show_pred
 from cleave.ir.interp import Space, load_value, pred_value, store
 from cleave.ir.op import FLOATS, MAPS, MONOIDS, round_to
@@ -26,7 +28,8 @@ from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileT
 Array = NDArray[Any]
 Values = dict[str, Array]
 Rounding = Literal["none", "storage"]
-"""``none``: float64 throughout, only casts that the graph wrote; ``storage``: operands of matmuls and stored values are rounded."""
+"""``none``: float64 throughout, only casts that the graph wrote; ``storage``: operands of matmuls and stored values
+are rounded."""
 
 
 def run_program(
@@ -38,7 +41,8 @@ def run_program(
 ) -> None:
     """Run every block of a program; ``buffers`` holds its inputs and its outputs, which are written in place.
 
-    ``tiles`` are elements a tile (unit axes need none). Errors: a whole axis longer than its tile, a read or store out of range.
+    ``tiles`` are elements a tile (unit axes need none). Errors: a whole axis longer than its tile, a read or store
+    out of range.
     """
     block = _Block(program, tiles, buffers, rounding)
     with np.errstate(all="ignore"):
@@ -53,7 +57,8 @@ def run_program(
 def run_schedule(
     schedule: Schedule, inputs: Mapping[str, Any], dims: Mapping[str, int] | None = None, rounding: Rounding = "none"
 ) -> dict[str, Array]:
-    """Outputs of a schedule: its kernels in order over temporaries that start as NaN; both ways to merge a split are this order."""
+    """Outputs of a schedule: its kernels in order over temporaries that start as NaN; both ways to merge a split are
+    this order."""
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     values = schedule_dims(schedule, {name: a.shape for name, a in arrays.items()}, dims)
     for pred in schedule.constraints:
@@ -69,7 +74,8 @@ def run_schedule(
 def schedule_dims(
     schedule: Schedule, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Values of all symbols of a schedule: from the shapes, the caller, what is compiled in, and the chunk lengths of splits."""
+    """Values of all symbols of a schedule: from the shapes, the caller, what is compiled in, and the chunk lengths
+    of splits."""
     known = {s.name for s in schedule.graph.symbols}
     derived = {c.symbol.name for c in schedule.chunks}
     given = {k: v for k, v in {**(dims or {}), **schedule.bind}.items() if k in known and k not in derived}
@@ -96,7 +102,9 @@ def _check_constraint(schedule: Schedule, pred: Pred, values: Mapping[str, int])
 class _Block:
     """One program under one choice of tiles."""
 
-    def __init__(self, program: Program, tiles: Mapping[Axis, int], buffers: Mapping[str, Array], rounding: Rounding) -> None:
+    def __init__(
+        self, program: Program, tiles: Mapping[Axis, int], buffers: Mapping[str, Array], rounding: Rounding
+    ) -> None:
         self.program, self.tiles, self.buffers, self.rounding = program, tiles, buffers, rounding
         self.order = program_axes(program)
         self.dtypes = {b.name: b.dtype for b in (*program.inputs, *program.outputs)}

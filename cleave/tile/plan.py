@@ -1,13 +1,15 @@
 """Schedules: tile programs in order, and the values that bind their symbols.
 
-A ``Binding`` holds what may change without changing the program: tile sizes, warps, stages. A ``Schedule`` is one way to run a
-candidate: kernels, the temporaries between them, how split partials are merged, and the shape it was chosen for.
+A ``Binding`` holds what may change without changing the program: tile sizes, warps, stages. A ``Schedule`` is one
+way to run a candidate: kernels, the temporaries between them, how split partials are merged, and the shape it was
+chosen for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from cleave.ir.axis import Axis
@@ -43,7 +45,8 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Binding:
-    """``tiles``: axis -> elements a tile (unit axes 1); ``rows``: grid axes that form the rows of matmul tiles, slowest first."""
+    """``tiles``: axis -> elements a tile (unit axes 1); ``rows``: grid axes that form the rows of matmul tiles,
+    slowest first."""
 
     tiles: Mapping[Axis, int]
     rows: tuple[Axis, ...]
@@ -56,7 +59,8 @@ class Binding:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """One kernel: program, binding, and the skeleton that will express it. ``chain`` is an order to the emitter, not a hint."""
+    """One kernel: program, binding, and the skeleton that will express it. ``chain`` is an order to the emitter, not
+    a hint."""
 
     program: Program
     binding: Binding
@@ -67,7 +71,8 @@ class KernelPlan:
 
 @dataclass(frozen=True)
 class Modelled:
-    """What the cost model says of a schedule at its representative shape; times in microseconds, marked as modelled everywhere."""
+    """What the cost model says of a schedule at its representative shape; times in microseconds, marked as modelled
+    everywhere."""
 
     microseconds: float
     terms: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -81,7 +86,8 @@ class Schedule:
     shape        the representative shape that the choice was made for; it binds nothing
     chunks       chunk lengths of splits, which the host computes from the dims of a call
     constraints  what the dims of a call must meet besides the graph's own constraints (a whole axis fits its tile)
-    merge        "last-arriving": kernels come in pairs (partials, merge); the blocks of the second are those of the first without
+    merge        "last-arriving": kernels come in pairs (partials, merge); the blocks of the second are those of the
+    first without
                  the outer axis, in the same order, and its body runs in the block that arrives last
     """
 
@@ -102,6 +108,12 @@ class Schedule:
         from cleave.tile.text import show_schedule
 
         return show_schedule(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write this schedule to a file that ``cleave.tile.saved.load_schedules`` reads."""
+        from cleave.tile.saved import save_schedules
+
+        save_schedules([self], path)
 
     def __str__(self) -> str:
         return self.text()

@@ -1,4 +1,5 @@
-"""Tile programs: what one block does. A value is a tile over named axes; a loop carries accumulators; bounds are run-time expressions.
+"""Tile programs: what one block does. A value is a tile over named axes; a loop carries accumulators; bounds are
+run-time expressions.
 
     Program ::= name, inputs, outputs, grid axes, unit axes, whole axes, body
     Stmt    ::= Let name [Axis ..] TileTerm
@@ -7,8 +8,8 @@
               | Store output [Index ..] name  (once: grid axes on which only the first tile stores)
     TileTerm::= a graph term of depth one over ``Ref`` leaves | Contract axis Ref Ref     (the matmul of two tiles)
 
-``Ref("m~")`` is the accumulator m before this iteration. Reads beyond an axis give 0; reductions do not mask: the program has to.
-Tile sizes are no part of the program; they are bindings (``plan.py``): one program, many bindings.
+``Ref("m~")`` is the accumulator m before this iteration. Reads beyond an axis give 0; reductions do not mask: the
+program has to. Tile sizes are no part of the program; they are bindings (``plan.py``): one program, many bindings.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from cleave.ir.intern import Interned, Node
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Contract(Node, metaclass=Interned):
-    """Sum over an axis of the product of two tiles: a matmul. Both are stored values, FP16 or BF16 when they reach tensor cores."""
+    """Sum over an axis of the product of two tiles: a matmul. Both are stored values, FP16 or BF16 when they reach
+    tensor cores."""
 
     axis: Axis
     left: Ref
@@ -40,9 +42,11 @@ TileTerm = Union[Term, Contract]
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A loop-carried value. ``carry`` restates the old value (``Ref("name~")``) relative to the new state; None: unchanged.
+    """A loop-carried value. ``carry`` restates the old value (``Ref("name~")``) relative to the new state; None:
+    unchanged.
 
-    The update is ``new = monoid(carry, contribution)``. ``needs`` are accumulators of the same loop that ``carry`` reads.
+    The update is ``new = monoid(carry, contribution)``. ``needs`` are accumulators of the same loop that ``carry``
+    reads.
     """
 
     name: str
@@ -78,7 +82,8 @@ class Store:
 
 @dataclass(frozen=True)
 class Loop:
-    """``lower``, ``upper``: run-time bounds, which may differ from row to row of the block: least lower, greatest upper count."""
+    """``lower``, ``upper``: run-time bounds, which may differ from row to row of the block: least lower, greatest
+    upper count."""
 
     axis: Axis
     lower: Index
@@ -101,13 +106,15 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Program:
-    """One kernel. ``grid``: axes that blocks divide, slowest first; ``unit``: axes advanced by single elements (batch, outer, steps);
+    """One kernel. ``grid``: axes that blocks divide, slowest first; ``unit``: axes advanced by single elements
+    (batch, outer, steps);
 
     ``whole``: axes held in one tile that covers the extent. Every other axis belongs to a loop.
 
-    ``narrowed`` names the Lets whose term is a Cast that the graph does not have: a computed operand of a matmul is rounded to its
-    storage type. ``same`` pairs (later, earlier) Lets of one scope that load the same memory under other axis names: one tile if the
-    tiles of their axes are equal. Leaves of tile terms are ``Ref``, ``Const`` and ``IndexValue``; a ``Load`` is a Let of its own.
+    ``narrowed`` names the Lets whose term is a Cast that the graph does not have: a computed operand of a matmul is
+    rounded to its storage type. ``same`` pairs (later, earlier) Lets of one scope that load the same memory under other axis names:
+    one tile if the tiles of their axes are equal. Leaves of tile terms are ``Ref``, ``Const`` and ``IndexValue``; a
+    ``Load`` is a Let of its own.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """Skeletons as data: what each kernel template can express, and where it exists.
 
-``cta-ring``  all warps of a block share a ring of shared-memory tiles fed by cp.async; each warp owns 16 rows; mma.sync m16n8k16.
+``cta-ring``  all warps of a block share a ring of shared-memory tiles fed by cp.async; each warp owns 16 rows;
+mma.sync m16n8k16.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class Skeleton:
 
     rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
     column_multiple  columns of a fragment, and elements of a contracted tile, come in multiples of this
-    vector_bytes     rows of a tile fed asynchronously start at multiples of this, on an axis whose elements lie side by side
-    operands         storage types of matmul operands; accumulation is FP32
+    vector_bytes     rows of a tile fed asynchronously start at multiples of this, on an axis whose elements lie side
+    by side operands         storage types of matmul operands; accumulation is FP32
     """
 
     name: str
@@ -56,7 +57,9 @@ SKELETONS: dict[str, Skeleton] = {
 
 def refusals(skeleton: Skeleton, program: Program, binding: Binding) -> tuple[str, ...]:
     """Why a skeleton can't express a program under a binding; empty if it can."""
-    return tuple(dict.fromkeys((*_row_refusals(skeleton, program, binding), *_value_refusals(skeleton, program, binding))))
+    return tuple(
+        dict.fromkeys((*_row_refusals(skeleton, program, binding), *_value_refusals(skeleton, program, binding)))
+    )
 
 
 def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Iterator[str]:

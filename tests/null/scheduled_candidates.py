@@ -226,7 +226,11 @@ def latent_attention() -> Case:
     inputs = (half("Q", s, dims("h")[0], E), half("C", s, t, E))
     g = graph("latent", inputs, [output("O", o, (s, dims("h")[0], E), i, h, e)])
     members = found(g, "t", is_max, weights(2), weights(3))
-    return Case(Candidate("latent", g, g, folds=(softmax_fold(members),)), {"s": 4, "h": 40, "t": 70}, {"s": 3, "h": 20, "t": 40})
+    return Case(
+        Candidate("latent", g, g, folds=(softmax_fold(members),)),
+        {"s": 4, "h": 40, "t": 70},
+        {"s": 3, "h": 20, "t": 40},
+    )
 
 
 def ragged_attention() -> Case:
@@ -241,9 +245,17 @@ def ragged_attention() -> Case:
     inputs = (half("Q", b, s, D), half("K", b, t, D), half("V", b, t, E), Input("len", "int32", (b,)))
     o = over(fold("sum", tt, mul(p, load("V", bb, tt, e))), total)
     g = graph("ragged", inputs, [output("O", o, (b, s, E), bb, i, e)])
-    name = next(a.name for a in g.axes if a.name not in ("b", "s", "n8", "n16") and a.kind == "plain" and str(a.extent).startswith("len"))
+    name = next(
+        a.name
+        for a in g.axes
+        if a.name not in ("b", "s", "n8", "n16") and a.kind == "plain" and str(a.extent).startswith("len")
+    )
     members = found(g, name, is_max, weights(2), weights(3))
-    return Case(Candidate("ragged", g, g, folds=(softmax_fold(members),)), {"b": 3, "s": 40, "t": 70}, {"b": 3, "s": 20, "t": 40})
+    return Case(
+        Candidate("ragged", g, g, folds=(softmax_fold(members),)),
+        {"b": 3, "s": 40, "t": 70},
+        {"b": 3, "s": 20, "t": 40},
+    )
 
 
 def self_attention() -> Case:
@@ -272,7 +284,9 @@ def linear_axes() -> tuple[Index, Index, Index, Axis, Axis, Axis]:
     return m, n, k, axis("i", m), axis("j", n), axis("l", k)
 
 
-def split_k(name: str, origin: Graph, rebuilt: Callable[[Axis, Index, Callable[[Term], Term]], Sequence[Output]]) -> Case:
+def split_k(
+    name: str, origin: Graph, rebuilt: Callable[[Axis, Index, Callable[[Term], Term]], Sequence[Output]]
+) -> Case:
     """A candidate with k split: ``rebuilt`` makes outputs from the inner axis, the position and the two-stage sum."""
     l = linear_axes()[-1]
     chunks = split_axis(l, dims("S")[0], dims("C")[0])
@@ -281,7 +295,9 @@ def split_k(name: str, origin: Graph, rebuilt: Callable[[Axis, Index, Callable[[
     inner = next(a for a in g.axes if a.kind == "inner")
     outer = next(a for a in g.axes if a.kind == "outer")
     return Case(
-        Candidate(name, g, origin, splits=(Split("k", outer, inner, "S", "C"),)), {"m": 16, "n": 64, "k": 2048}, LINEAR_MOST
+        Candidate(name, g, origin, splits=(Split("k", outer, inner, "S", "C"),)),
+        {"m": 16, "n": 64, "k": 2048},
+        LINEAR_MOST,
     )
 
 
@@ -372,7 +388,9 @@ def softmax_rows(*, folds: bool = True) -> Case:
     g = graph("softmax", (half("X", m, t),), [output("Y", over(p, fold("sum", tt, p)), (m, t), i, tt)])
     members = found(g, "t", is_max, weights(1))
     return Case(
-        Candidate("softmax", g, g, folds=(softmax_fold(members),) if folds else ()), {"m": 70, "t": 300}, {"m": 20, "t": 40}
+        Candidate("softmax", g, g, folds=(softmax_fold(members),) if folds else ()),
+        {"m": 70, "t": 300},
+        {"m": 20, "t": 40},
     )
 
 

@@ -1,4 +1,5 @@
-"""Schedules of hand-written candidates: every returned one equals the input graph, and the loops are those that the folds allow."""
+"""Schedules of hand-written candidates: every returned one equals the input graph, and the loops are those that the
+folds allow."""
 
 from __future__ import annotations
 

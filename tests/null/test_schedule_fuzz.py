@@ -1,7 +1,8 @@
 """Random graphs under random roles, tiles and sizes: the tile program equals the graph, in float64.
 
-Every batch draws graphs over plain axes, a ragged one (its extent is read per row) and a split one (outer axis, chunks that do
-not divide). Folds are those of softmax-like cascades, read off the graph. Sizes divide nothing and may be zero.
+Every batch draws graphs over plain axes, a ragged one (its extent is read per row) and a split one (outer axis,
+chunks that do not divide). Folds are those of softmax-like cascades, read off the graph. Sizes divide nothing and
+may be zero.
 """
 
 from __future__ import annotations
@@ -211,7 +212,9 @@ def outcome(rng: Generator, seen: Counter[str]) -> None:
                 seen["reference not finite"] += 1
                 return
             names = {a.name: r[0] for a, r in plan.roles.items()}
-            pytest.fail(f"{o.name} differs\n{g.text()}{program}\nroles {names} dims {dims} tiles {tiles}\n{got - wanted}")
+            pytest.fail(
+                f"{o.name} differs\n{g.text()}{program}\nroles {names} dims {dims} tiles {tiles}\n{got - wanted}"
+            )
     seen["equal"] += 1
     seen["carried"] += any(c.carry is not None for s in loops(program) for c in s.accumulators)
     seen["shortened"] += any(s.upper is not s.axis.extent or s.lower is not index(0) for s in loops(program))

@@ -1,4 +1,5 @@
-"""Wrong schedulers: each mutant breaks one step of the lowering, and the checks that every schedule passes must see it."""
+"""Wrong schedulers: each mutant breaks one step of the lowering, and the checks that every schedule passes must see
+it."""
 
 from __future__ import annotations
 
@@ -192,7 +193,9 @@ def first_tile_only(patch: MonkeyPatch) -> None:
     patch.setattr(
         lower,
         "Accumulator",
-        lambda name, op, axes, carry=None, needs=(): Accumulator(name, "max" if op == "sum" else op, axes, carry, needs),
+        lambda name, op, axes, carry=None, needs=(): Accumulator(
+            name, "max" if op == "sum" else op, axes, carry, needs
+        ),
     )
 
 
