@@ -322,6 +322,7 @@ def predicate(x: Tensor) -> Pred:
 
 def replaced(value: Value, mapping: dict[Axis, Index]) -> Value:
     """A value with index expressions in the place of axes. Bound axes have names of their own: nothing is captured."""
+    mapping = {a: i for a, i in mapping.items() if i is not a.position}
     if not mapping:
         return value
     atoms: dict[ix.Atom, Index] = {ix.Position(a): i for a, i in mapping.items()}

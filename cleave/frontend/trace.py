@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from cleave.errors import ShapeError
+from cleave.errors import GraphError, ShapeError
 from cleave.frontend.context import CURRENT, HOME, Trace, fail, home_of
 from cleave.frontend.spec import (
     SpecLike,
@@ -64,9 +64,13 @@ def trace(
 
     Errors are ``GraphError`` or ``ShapeError``, with the line of the program in front.
     """
-    home = HOME.set(home_of(fn, name))
+    place = home_of(fn, name)
+    home = HOME.set(place)
     try:
         return _traced(fn, dtype, outputs, constraints, name, inputs)
+    except RecursionError:
+        # Passes over terms recurse: hundreds of layers are a model, not a kernel.
+        raise GraphError("operations are nested too deeply for one graph: trace a part of it", location=place) from None
     finally:
         HOME.reset(home)
 

@@ -219,6 +219,16 @@ def test_errors_in_annotations_name_the_function() -> None:
     assert str(caught.value).startswith(f"{Path(__file__).relative_to(Path.cwd())}:{line}: x: '2n' is no axis")
 
 
+def test_a_program_that_is_nested_too_deeply() -> None:
+    def deep(x: Any) -> Any:
+        for _ in range(3000):
+            x = ops.tanh(x)
+        return x
+
+    with pytest.raises(CleaveError, match="operations are nested too deeply for one graph: trace a part of it"):
+        cleave.trace(deep, x="n")
+
+
 def test_traces_do_not_leak_into_one_another() -> None:
     with pytest.raises(CleaveError):
         cleave.trace(lambda x: x.sum("q"), x="n")
