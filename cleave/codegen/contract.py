@@ -168,7 +168,7 @@ def _materialise(em: Emission, b: Ref, term: Term, k: Axis) -> SharedTile:
     dtype = dtype if dtype in STORAGE_16 else "float16"
     tile, chunks = em.names.fresh(b.name), em.size(k) // 8
     em.writer.line(f"const u32 {tile} = shared_base + {em.shared.take(em.size(n) * chunks * 16)};")
-    at = At({n: f"({em.starts[n]} + r)", k: f"({em.starts[k]} + c)"}, {n: "r", k: "c"})
+    at = At({n: em.inside(n, "r"), k: em.inside(k, "c")}, {n: "r", k: "c"})
     text = Printer(em, at).element(term)
     em.writer.line("block_barrier();")
     with em.writer.block(f"for (int x = thread; x < {em.size(n) * em.size(k)}; x += {em.threads})"):

@@ -135,8 +135,8 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
     if not memory.fresh or memory.dtype != "float32" or linear is None or linear[0].constant != 1:
         return False
     pointer, start = em.parameters.pointer(memory), em.names.fresh("source")
-    columns_at = {**row_at(em).positions, column: f"({em.starts[column]} + n * 8 + pair)"}
-    next_at = {**columns_at, column: f"({em.starts[column]} + n * 8 + pair + 1)"}
+    columns_at = {**row_at(em).positions, column: em.inside(column, "n * 8 + pair")}
+    next_at = {**columns_at, column: em.inside(column, "n * 8 + pair + 1")}
     first = exists(em, [column], At(columns_at))
     second = exists(em, [column], At(next_at))
     row_exists = exists(em, [a for a in em.load_axes(load) if a is not column], row_at(em))

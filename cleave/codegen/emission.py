@@ -67,7 +67,8 @@ class Parameters:
         return name
 
     def value(self, expression: Index, wish: str) -> str:
-        name = self.names.of(("value", expression), wish)
+        atom = expression.atom
+        name = self.names.of(("value", expression), f"dim_{atom.name}" if isinstance(atom, Symbol) else wish)
         self.values.setdefault(name, Parameter(name, "int32", "int32", False, Value(expression)))
         return name
 
@@ -205,6 +206,11 @@ class Emission:
         self.starts[a], self.start_multiples[a] = start, multiple
         self.corners[f"%first:{self.axis_name(a)}"] = start
         self.corners[f"%last:{self.axis_name(a)}"] = last
+
+    def inside(self, a: Axis, local: str) -> str:
+        """Position of an index within the tile of an axis."""
+        start = self.starts[a]
+        return f"({local})" if start == "0" else f"({start} + {local})"
 
     # ---- memory
 

@@ -89,7 +89,7 @@ def fragment_at(em: Emission, column: Axis, group: str = "n", entry: str = "e", 
     """The place of register ``[group][entry]`` of a fragment."""
     local = f"({group} * 8 + pair + ({entry} & 1))"
     positions = {a: f"{em.axis_name(a)}_row[{half}]" for a in em.rows}
-    positions[column] = f"({em.starts[column]} + {local})"
+    positions[column] = em.inside(column, local)
     return At(positions, {column: local}, f"(row + 8 * ({half}))", half, group, entry)
 
 
@@ -120,16 +120,19 @@ def offset_text(em: Emission, expression: Index, at: At) -> str:
 
 
 def _sum(em: Emission, expression: Index, at: At, widen: str) -> str:
-    terms = [_product(em, monomial, c, at, widen) for monomial, c in expression.terms]
-    if not terms:
-        return "0"
-    return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+    """Products that are added, then those that are taken away."""
+    text = ""
+    for monomial, factor in sorted(expression.terms, key=lambda term: term[1] < 0):
+        product = _product(em, monomial, abs(factor), at, widen)
+        sign = "-" if factor < 0 else ""
+        text = f"{text} {sign or '+'} {product}" if text else f"{sign}{product}"
+    return f"({text})" if " " in text or text.startswith("-") else text or "0"
 
 
 def _product(em: Emission, monomial: Monomial, factor: int, at: At, widen: str) -> str:
     factors = [_atom(em, atom, at) for atom, power in monomial for _ in range(power)]
     if factor != 1 or not factors:
-        factors.append(str(factor) if abs(factor) < 2**31 else f"{factor}LL")
+        factors.append(str(factor) if factor < 2**31 else f"{factor}LL")
     if len(factors) == 1:
         return factors[0]
     return f"({widen}{' * '.join(factors)})"

@@ -102,7 +102,8 @@ def source(em: Emission, tile: Tile, moving: Iterable[Axis]) -> Source:
             still = still + part
     pointer = em.parameters.pointer(em.memory[tile.load.input])
     name = em.names.fresh(f"{tile.name}_source")
-    em.writer.line(f"const {C_TYPES[tile.dtype]}* {name} = {pointer} + {offset_text(em, still, At())};")
+    distance = offset_text(em, still, At())
+    em.writer.line(f"const {C_TYPES[tile.dtype]}* {name} = {pointer}{'' if distance == '0' else f' + {distance}'};")
     return Source(tile, name, rest)
 
 
@@ -147,7 +148,7 @@ def _copy(em: Emission, source: Source, to: str) -> None:
 
 
 def _chunk_at(em: Emission, tile: Tile) -> At:
-    positions = {tile.along: f"({em.starts[tile.along]} + c * {CHUNK})"}
+    positions = {tile.along: em.inside(tile.along, f"c * {CHUNK}")}
     if tile.row is None:
         return At({**row_positions(em, "r"), **positions}, {}, "r")
-    return At({**positions, tile.row: f"({em.starts[tile.row]} + r)"})
+    return At({**positions, tile.row: em.inside(tile.row, "r")})

@@ -84,7 +84,7 @@ def quad(em: Emission, name: str, op: str) -> None:
 
 def accumulate_uniform(em: Emission, name: str, term: Reduce) -> None:
     """Every thread folds the whole tile: rare, and small."""
-    at = At({term.axis: f"({em.starts[term.axis]} + c)"}, {term.axis: "c"})
+    at = At({term.axis: em.inside(term.axis, "c")}, {term.axis: "c"})
     text = Printer(em, at).element(term.body)
     with em.writer.block(f"for (int c = 0; c < {em.size(term.axis)}; c++)"):
         em.writer.line(f"{name} = {combine(term.op, name, text)};")
@@ -102,7 +102,7 @@ def new_vector(em: Emission, name: str, axis: Axis, op: str) -> SharedVector:
 def accumulate_vector(em: Emission, vector: SharedVector, term: Reduce) -> None:
     """The block folds a tile into a vector, an element of it a thread; barriers keep readers before and after apart."""
     at = At(
-        {vector.axis: f"({em.starts[vector.axis]} + r)", term.axis: f"({em.starts[term.axis]} + c)"},
+        {vector.axis: em.inside(vector.axis, "r"), term.axis: em.inside(term.axis, "c")},
         {vector.axis: "r", term.axis: "c"},
     )
     text = Printer(em, at).element(term.body)

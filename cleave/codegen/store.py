@@ -38,7 +38,7 @@ def _without_rows(em: Emission, s: Store, columns: list[Axis], pointer: str) -> 
         )
         return
     axis = columns[0]
-    at = At({axis: f"({em.starts[axis]} + r)"}, {axis: "r"})
+    at = At({axis: em.inside(axis, "r")}, {axis: "r"})
     text = Printer(em, at).element(s.value)
     with em.writer.block(f"for (int r = thread; r < {em.size(axis)}; r += {em.threads})"):
         where = offset_text(em, em.offset(s.output, s.indices), at)
@@ -85,7 +85,7 @@ def _halves(em: Emission, s: Store, column: Axis) -> tuple[str, str]:
 
 
 def _column_exists(em: Emission, column: Axis, plus: str) -> str:
-    return exists(em, [column], At({column: f"({em.starts[column]} + n * 8 + pair{plus})"}))
+    return exists(em, [column], At({column: em.inside(column, f"n * 8 + pair{plus}")}))
 
 
 def _scattered(em: Emission, s: Store, column: Axis, pointer: str) -> None:

@@ -149,7 +149,7 @@ DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
 DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
 // ---- kernel
-extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* __restrict__ q_2, const f16* __restrict__ k, const f16* __restrict__ v_2, f16* out, float* lse, int b_tiles, int kv_tiles, int s_tiles, int dim_s, int dim_t) {
+extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* __restrict__ q_2, const f16* __restrict__ k, const f16* __restrict__ v_2, f16* out, float* lse, int dim_b, int dim_kv, int s_tiles, int dim_s, int dim_t) {
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
@@ -157,23 +157,23 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
   int block = blockIdx.x;
   const int n2_tile = block % 2;
   block /= 2;
-  const int kv_tile = block % kv_tiles;
-  block /= kv_tiles;
-  const int b_tile = block % b_tiles;
-  block /= b_tiles;
+  const int kv_tile = block % dim_kv;
+  block /= dim_kv;
+  const int b_tile = block % dim_b;
+  block /= dim_b;
   const int s_tile = s_tiles - 1 - block;
   {
     const int s_start = s_tile * 32;
     const int s_last = least(s_start + 32, dim_s) - 1;
     const int s_row[2] = {(s_start + row), (s_start + (row + 8))};
     const u32 q_1_tile = shared_base + 0;
-    const f16* q_1_source = q_2 + (((i64)b_tile * kv_tiles * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32));
+    const f16* q_1_source = q_2 + (((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32));
     {
       #pragma unroll
       for (int x = 0; x < 2; x++) {
         const int r = thread / 4 + x * 16, c = thread % 4;
         const bool present = (s_start + r) < dim_s;
-        copy_chunk(q_1_tile + swizzle<4>(r, c), q_1_source + (present ? ((0 + c * 8) + ((i64)(s_start + r) * 32)) : 0), present ? 16 : 0);
+        copy_chunk(q_1_tile + swizzle<4>(r, c), q_1_source + (present ? ((c * 8) + ((i64)(s_start + r) * 32)) : 0), present ? 16 : 0);
       }
     }
     copies_commit();
@@ -189,11 +189,11 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
     }
     float s2[2] = {0.f, 0.f};
     const int t_low = 0;
-    const int t_high = least((s_last + (dim_s * -1) + dim_t + 1), dim_t);
+    const int t_high = (least((s_last + dim_t + 1 - dim_s), dim_t));
     const u32 k_1_tile_ring = shared_base + 2048;
-    const f16* k_1_source = k + (((i64)b_tile * kv_tiles * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
+    const f16* k_1_source = k + (((i64)b_tile * dim_kv * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
     const u32 v_1_tile_ring = shared_base + 6144;
-    const f16* v_1_source = v_2 + (((i64)b_tile * kv_tiles * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
+    const f16* v_1_source = v_2 + (((i64)b_tile * dim_kv * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
     #pragma unroll
     for (int p = 0; p < 1; p++) {
       {
@@ -203,13 +203,13 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
           for (int x = 0; x < 2; x++) {
             const int r = thread / 4 + x * 16, c = thread % 4;
             const bool present = (t_start + r) < dim_t;
-            copy_chunk(k_1_tile_ring + p * 2048 + swizzle<4>(r, c), k_1_source + (present ? ((0 + c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
+            copy_chunk(k_1_tile_ring + p * 2048 + swizzle<4>(r, c), k_1_source + (present ? ((c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
           }
           #pragma unroll
           for (int x = 0; x < 2; x++) {
             const int r = thread / 4 + x * 16, c = thread % 4;
             const bool present = (t_start + r) < dim_t;
-            copy_chunk(v_1_tile_ring + p * 2048 + swizzle<4>(r, c), v_1_source + (present ? ((0 + c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
+            copy_chunk(v_1_tile_ring + p * 2048 + swizzle<4>(r, c), v_1_source + (present ? ((c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
           }
         }
         copies_commit();
@@ -232,13 +232,13 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
           for (int x = 0; x < 2; x++) {
             const int r = thread / 4 + x * 16, c = thread % 4;
             const bool present = (t_start + r) < dim_t;
-            copy_chunk(k_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), k_1_source + (present ? ((0 + c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
+            copy_chunk(k_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), k_1_source + (present ? ((c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
           }
           #pragma unroll
           for (int x = 0; x < 2; x++) {
             const int r = thread / 4 + x * 16, c = thread % 4;
             const bool present = (t_start + r) < dim_t;
-            copy_chunk(v_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), v_1_source + (present ? ((0 + c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
+            copy_chunk(v_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), v_1_source + (present ? ((c * 8) + ((i64)(t_start + r) * 32)) : 0), present ? 16 : 0);
           }
         }
         copies_commit();
@@ -276,12 +276,12 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
           w1[n][e] = sum1[n][e];
         }
       }
-      if (!(((s_start * -1) + (t_start + 31) + dim_s + (dim_t * -1)) <= 0)) {
+      if (!(((t_start + 31) + dim_s - s_start - dim_t) <= 0)) {
         #pragma unroll
         for (int n = 0; n < 4; n++) {
           #pragma unroll
           for (int e = 0; e < 4; e++) {
-            if (!((t_start + (n * 8 + pair + (e & 1))) <= ((dim_s * -1) + s_row[e >> 1] + dim_t))) w1[n][e] = NEG_INF;
+            if (!(((t_start + (n * 8 + pair + (e & 1)))) <= (s_row[e >> 1] + dim_t - dim_s))) w1[n][e] = NEG_INF;
           }
         }
       }
@@ -294,12 +294,12 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
           k1[n][e] = w1[n][e];
         }
       }
-      if (!(((t_start + 31) + (dim_t * -1)) < 0)) {
+      if (!(((t_start + 31) - dim_t) < 0)) {
         #pragma unroll
         for (int n = 0; n < 4; n++) {
           #pragma unroll
           for (int e = 0; e < 4; e++) {
-            if (!((t_start + (n * 8 + pair + (e & 1))) < dim_t)) k1[n][e] = NEG_INF;
+            if (!(((t_start + (n * 8 + pair + (e & 1)))) < dim_t)) k1[n][e] = NEG_INF;
           }
         }
       }
@@ -402,7 +402,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
       #pragma unroll
       for (int h = 0; h < 2; h++) {
         if (s_row[h] < dim_s) {
-          f16* target = out + (0 + ((i64)b_tile * kv_tiles * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
+          f16* target = out + (0 + ((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 4; n++) {
             write_two(target + n * 8, e4[n][2 * h], e4[n][2 * h + 1]);
@@ -426,7 +426,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (pair == 0 && s_row[h] < dim_s) write(lse + (((i64)b_tile * kv_tiles * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_tile * dim_s) + s_row[h]), e6[h]);
+        if (pair == 0 && s_row[h] < dim_s) write(lse + (((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_tile * dim_s) + s_row[h]), e6[h]);
       }
     }
   }

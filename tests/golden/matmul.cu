@@ -176,9 +176,9 @@ extern "C" __global__ void __launch_bounds__(64, 1) matmul_kernel(const f16* __r
     const int k_low = 0;
     const int k_high = dim_k;
     const u32 a_1_tile_ring = shared_base + 0;
-    const f16* a_1_source = a_2 + 0;
+    const f16* a_1_source = a_2;
     const u32 b_1_tile_ring = shared_base + 4096;
-    const f16* b_1_source = b_2 + 0;
+    const f16* b_1_source = b_2;
     #pragma unroll
     for (int p = 0; p < 1; p++) {
       {
