@@ -127,6 +127,7 @@ def solve_dims(
     _check_facts(operator, known, values, origins)
     for symbol, expression in operator.derived:
         values[symbol.name] = int(evaluate(expression, values))
+    _check_constraints(operator, values)
     return values
 
 
@@ -191,6 +192,10 @@ def _check_facts(
             check_binding(symbol, values[name])
         except GraphError as error:
             raise ArgumentError(f"{error.message} ({origins[name]})", location=operator.name) from None
+
+
+def _check_constraints(operator: OperatorSource, values: Mapping[str, int]) -> None:
+    """Constraints may mention derived symbols: a chunk length that covers its extent."""
     for pred in operator.constraints:
         if not bool(evaluate_pred(pred, values)):
             used = sorted({s.name for i in indices_of(pred) for s in symbols_of(i)})
