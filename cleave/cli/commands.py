@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cleave.candidate import Candidate, save_candidates
 from cleave.cli.inputs import bindings, read_config, read_program, read_rules, split_counts
-from cleave.cli.output import print_json, print_text, progress
+from cleave.cli.output import Progress, print_json, print_text, progress
 from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BadInput
 from cleave.errors import SearchError
 from cleave.ir.graph import Graph
+
+if TYPE_CHECKING:
+    from cleave.search import Round
 
 # ---- optimize
 
@@ -54,18 +57,22 @@ def search(options: argparse.Namespace) -> int:
     loaded, config, rules = read_program(options), read_config(options), read_rules(options)
     notes = check_rulebook(rules)
     with progress(quiet=options.json) as told:
-        found = run(loaded.graph, rules, config, (lambda r: told(f"round {r.number}")) if told else None)
+        dims = loaded.dims if _is_bound(loaded.graph, loaded.dims) else None
+        found = run(loaded.graph, rules, config, _round_teller(told), sizes=dims)
         if str(found.report.stop) == "interrupted":
             _print_found(options, found, [], notes)
             return EXIT_INTERRUPTED
         if told:
             told("verify")
-        dims = loaded.dims if _is_bound(loaded.graph, loaded.dims) else None
         verdicts = [verify(c, config, bind=dims) for c in found.candidates]
     if options.save:
         _save_candidates(found.candidates, options.save)
     _print_found(options, found, verdicts, notes)
     return EXIT_OK if all(v.passed for v in verdicts) else EXIT_FAILED
+
+
+def _round_teller(told: Progress | None) -> Callable[[Round], None] | None:
+    return None if told is None else lambda r: told(f"round {r.number}, {r.nodes} e-nodes")
 
 
 def _is_bound(g: Graph, dims: dict[str, int]) -> bool:

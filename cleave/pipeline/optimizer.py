@@ -105,7 +105,7 @@ def optimize(
     dims = bind_dims(state.graph, {}, bind)
     where = _target(target, state)
     try:
-        _search(state, book, progress)
+        _search(state, book, dims, progress)
         if not state.interrupted:
             _verify(state, dims, progress)
             _schedule(state, where, dims, progress)
@@ -128,11 +128,11 @@ def _target(given: Target | None, state: _State) -> Target:
     return given or Target("sm_90a")
 
 
-def _search(state: _State, book: Rulebook, progress: Progress | None) -> None:
+def _search(state: _State, book: Rulebook, bind: Mapping[str, int], progress: Progress | None) -> None:
     from cleave.search import search
 
     with state.phase("search", progress):
-        found = search(state.graph, book, state.config)
+        found = search(state.graph, book, state.config, sizes=bind)
     state.candidates = found.candidates
     report = found.report
     state.search = {
@@ -205,10 +205,16 @@ def _measure(state: _State, bind: Mapping[str, int], progress: Progress | None) 
     if state.gpu is None:
         return
     for number, trial in enumerate(state.trials):
-        if trial.outcome is Outcome.OK:
+        if trial.outcome is Outcome.OK and not (trial.spilled and _has_better(state.trials, trial)):
             with state.phase("check and time on the GPU", progress):
                 state.trials[number] = measured(trial, state.graph, bind, state.config)
     state.verdicts = [_with_kernel(v, state.trials) for v in state.verdicts]
+
+
+def _has_better(trials: Sequence[Trial], spilled: Trial) -> bool:
+    """Whether the same candidate has a schedule that does not spill: the one that does is not worth the GPU's time."""
+    same = [t for t in trials if t.schedule.candidate == spilled.schedule.candidate]
+    return any(t.outcome is Outcome.OK and not t.spilled for t in same)
 
 
 def _with_kernel(v: Verdict, trials: Sequence[Trial]) -> Verdict:

@@ -1,6 +1,7 @@
 """The driver: everything that goes wrong is a row or one line, and what is saved comes back."""
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from cleave import nn, ops
 from cleave.config import Ablation, Config
 from cleave.errors import CleaveError, GraphError, LaunchError, RuleError, SavedFileError, SearchError, ShapeError
 from cleave.ir.graph import Graph
+from cleave.ir.interp import interpret
 from cleave.pipeline import Forced, Result, emit, load, optimize, optimizer, rulebooks, trial
 from cleave.pipeline.program import graph_of
 from cleave.records import Outcome
@@ -154,7 +156,7 @@ def test_progress_is_told_each_phase(matmul: Callable[..., Result]) -> None:
 
 
 def test_a_wrong_rule_is_caught_by_verification(rule_file: Callable[[str, str], Path]) -> None:
-    """Case R11's kind: the rule fires, the candidates that it gives are found and fail."""
+    """The rule fires, the candidates that it gives are found, and they fail."""
     book = Rulebook.default().with_files(rule_file("wrong", WRONG))
     graph = graph_of(_row_maximum)
     found = search(graph, book)
@@ -277,6 +279,33 @@ def test_a_kernel_that_fails_its_check_is_not_timed(result: Result, monkeypatch:
     monkeypatch.setattr("cleave.runtime.watchdog.run_limited", lambda *a, **k: answer)
     found = trial.measured(result.trials[0], result.input, {}, result.config)
     assert found.outcome is Outcome.WRONG and "kernel on the GPU: wrong value" in "\n".join(found.lines())
+
+
+def test_a_child_process_gets_the_same_schedule(result: Result) -> None:
+    for s in result.schedules:
+        assert pickle.loads(pickle.dumps(s)).text() == s.text()
+
+
+def test_the_childs_side_checks_before_it_times(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the interpreter in the place of a kernel."""
+    schedule, timed = result.schedules[0], []
+    dims = trial.reduced_dims(schedule, result.input)
+
+    def kernel(schedule: Any) -> Callable[..., None]:
+        def call(out: Any, **arrays: Any) -> None:
+            for name, value in interpret(result.input, arrays).items():
+                out[name][...] = value * factor
+
+        return call
+
+    monkeypatch.setattr(trial, "emit", kernel)
+    monkeypatch.setattr(trial, "time_call", lambda *arguments: timed.append(arguments) or {"q50": 1e-6})
+    factor = 1.0
+    found = trial.measure(schedule, result.input, dims, 0)
+    assert found.check.outcome is Checked.PASSED and found.times == {"q50": 1e-6}
+    factor = 1.1
+    found = trial.measure(schedule, result.input, dims, 0)
+    assert found.check.outcome is Checked.WRONG_VALUE and found.times == {} and len(timed) == 1
 
 
 def test_measured_times_come_before_modelled_ones(result: Result) -> None:
