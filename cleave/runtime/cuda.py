@@ -40,7 +40,9 @@ def require(location: str) -> None:
 
 @cache
 def _cupy() -> Any:
-    return importlib.import_module("cupy")
+    import cupy
+
+    return cupy
 
 
 # ---- devices -------------------------------------------------------------------------------------------------------
