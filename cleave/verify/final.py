@@ -27,8 +27,8 @@ from cleave.verify.instantiate import (
     below,
     draw_inputs,
     fixed_dims,
-    footprint,
     floats,
+    footprint,
     greatest_extents,
     split_values,
 )
