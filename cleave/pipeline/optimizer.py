@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,7 @@ class _State:
     search_text: str = ""
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     notes: list[str] = field(default_factory=list[str])
+    faults: list[str] = field(default_factory=list[str])
     gpu: str | None = None
     interrupted: bool = False
 
@@ -65,9 +67,8 @@ class _State:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
 
     def result(self) -> Result:
-        report = Report(
-            self.search, self.search_text, self.seconds, self.gpu, self.interrupted, tuple(dict.fromkeys(self.notes))
-        )
+        notes, faults = tuple(dict.fromkeys(self.notes)), tuple(self.faults)
+        report = Report(self.search, self.search_text, self.seconds, self.gpu, self.interrupted, notes, faults)
         trials = sorted(self.trials, key=_rank)
         return Result(
             self.graph, self.candidates, tuple(self.verdicts), tuple(trials), report, self.config, self.forced
@@ -161,9 +162,24 @@ def _schedule(state: _State, target: Target, bind: Mapping[str, int], progress: 
     for group in _by_candidate(chosen)[:_CANDIDATES]:
         for s in group[:_ATTEMPTS]:
             with state.phase("tile program and compile", progress):
-                state.trials.append(make_trial(s, state.graph, state.config))
+                state.trials.append(_tried(s, state))
             if state.trials[-1].outcome is Outcome.OK and not state.trials[-1].spilled:
                 break
+
+
+def _tried(s: Schedule, state: _State) -> Trial:
+    try:
+        return make_trial(s, state.graph, state.config)
+    except Exception as error:  # a fault of the interpreter or of an emitter costs its schedule, not the others
+        made = Trial(s, Outcome.CRASHED, shown_fault(error))
+        state.faults.append(f"schedule {made.name}: {made.detail}")
+        return made
+
+
+def shown_fault(error: Exception) -> str:
+    """An exception in one line, with the place of cleave where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(last.filename).name}:{last.lineno})"
 
 
 def _sound(state: _State) -> list[Candidate]:
@@ -178,7 +194,9 @@ def _schedules(c: Candidate, target: Target, bind: Mapping[str, int], state: _St
         return forced_schedules(c, target, bind, state.config, state.forced)
     except CleaveError as error:
         state.notes.append(f"candidate {c.name} was not scheduled: {error}")
-        return ()
+    except Exception as error:  # a fault of the scheduler costs its candidate, not the others
+        state.faults.append(f"scheduling candidate {c.name}: {shown_fault(error)}")
+    return ()
 
 
 def _different(schedules: Sequence[Schedule]) -> Iterator[Schedule]:

@@ -142,7 +142,10 @@ def _told(check: Check) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """How the result came about: the search, the seconds of each phase, the GPU if one was used, and notes."""
+    """How the result came about: the search, the seconds of each phase, the GPU if one was used, and notes.
+
+    ``faults`` are exceptions that are no errors of the caller's: a part of cleave broke on one candidate or schedule.
+    """
 
     search: Mapping[str, Any]
     search_text: str
@@ -150,6 +153,7 @@ class Report:
     gpu: str | None = None
     interrupted: bool = False
     notes: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -159,6 +163,7 @@ class Report:
             "gpu": self.gpu,
             "interrupted": self.interrupted,
             "notes": list(self.notes),
+            "faults": list(self.faults),
         }
 
 
@@ -197,7 +202,8 @@ class Result:
     def passed(self) -> bool:
         """Whether something can be run, and everything that was tried is right."""
         wrong = any(v.outcome.failed for v in self.verdicts)
-        return self.best is not None and not wrong and all(t.outcome is Outcome.OK for t in self.trials)
+        whole = not wrong and not self.report.faults
+        return self.best is not None and whole and all(t.outcome is Outcome.OK for t in self.trials)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         found = self.executable

@@ -186,7 +186,13 @@ def _parts(source: Path) -> tuple[Graph, tuple[Candidate, ...], _SavedReport]:
 def _report(saved: _SavedReport) -> Report:
     row = saved.result["report"]
     return Report(
-        row["search"], row["search_text"], row["seconds"], row["gpu"], row["interrupted"], tuple(row["notes"])
+        row["search"],
+        row["search_text"],
+        row["seconds"],
+        row["gpu"],
+        row["interrupted"],
+        tuple(row["notes"]),
+        tuple(row["faults"]),
     )
 
 

@@ -84,6 +84,7 @@ def _ending(result: Result) -> list[str]:
     if result.report.gpu is not None:
         lines.append(f"GPU: {result.report.gpu}")
     lines += [f"note: {note}" for note in result.report.notes]
+    lines += [f"fault: {fault}" for fault in result.report.faults]
     if result.report.interrupted:
         lines.append("interrupted: this is what was found until then")
     return lines

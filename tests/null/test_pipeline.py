@@ -235,6 +235,25 @@ def test_a_candidate_that_can_not_be_scheduled_is_a_note(matmul: Callable[..., R
     assert any(note.startswith("candidate as written was not scheduled") for note in found.report.notes)
 
 
+@pytest.mark.parametrize("at", ["forced_schedules", "make_trial"])
+def test_a_fault_of_cleave_costs_one_candidate_and_is_told(
+    matmul: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    done, calls = getattr(optimizer, at), list[object]()
+
+    def broken(*arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KeyError("a missing\naxis")
+        return done(*arguments, **named)
+
+    monkeypatch.setattr(optimizer, at, broken)
+    found = matmul(config=Config())
+    assert found.best is not None and not found.passed
+    assert len(found.report.faults) == 1 and "KeyError: 'a missing\\naxis' (test_pipeline.py:" in found.report.faults[0]
+    assert "fault: " in found.text()
+
+
 @pytest.mark.parametrize("at", ["verify", "make_trial"])
 def test_an_interrupt_ends_with_what_was_found(at: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done = getattr(optimizer, at)
