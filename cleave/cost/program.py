@@ -39,8 +39,7 @@ EXPOSED = 0.2
 """Part of the shorter of arithmetic and memory time that the other does not hide: an assumption, not measured."""
 
 TRIP_CYCLES = 300
-"""Cycles a block waits at the barriers of one loop trip; other resident blocks fill them. An assumption, not
-measured."""
+"""Cycles a block waits at the barriers of a loop trip; other resident blocks fill them. An assumption."""
 
 LOAD_LATENCY = 0.8e-6
 """Seconds from asking for a tile to having it, under load."""
@@ -51,8 +50,7 @@ RAMP_SECONDS = 2.0e-6
 
 @dataclass
 class Work:
-    """Counted over the whole grid, in operations and bytes; ``repeats`` maps a reduction's name to how often it is
-    recomputed."""
+    """Counted over the whole grid, in operations and bytes; ``repeats``: how often a reduction is computed, by name."""
 
     blocks: int = 1
     matmul_flops: float = 0.0
@@ -282,8 +280,7 @@ class _Counter:
         return any(a in self.binding.rows for a in axes)
 
     def size(self, name: str, axes: tuple[Axis, ...], term: TileTerm | None) -> int:
-        """Registers of a thread that a value takes: its share of a fragment, two for a row value, none outside
-        registers."""
+        """Registers of a thread for a value: its share of a fragment, two for a row value, none outside registers."""
         if not self.has_rows(axes) or isinstance(term, Load):
             return 0
         if all(a in self.binding.rows for a in axes):

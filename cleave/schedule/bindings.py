@@ -89,7 +89,7 @@ def _whole_tile(a: Axis, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, in
     forced = tile.get(a.name, covering)
     if forced < covering or forced % skeleton.column_multiple:
         raise ScheduleError(
-            f"tile {forced}: the axis is held whole, allowed are multiples of {skeleton.column_multiple} from {covering}",
+            f"tile {forced}: allowed are multiples of {skeleton.column_multiple} from {covering}, as it is held whole",
             location=f"axis {a.name}",
         )
     return forced

@@ -25,8 +25,7 @@ class Bound:
 
 
 def solve(pred: Pred, a: Axis) -> Bound | None:
-    """A predicate solved for the position on an axis; None unless it is an inequality with coefficient 1 or -1
-    there."""
+    """A predicate solved for the position on an axis; None unless it is an inequality with coefficient 1 or -1."""
     if not isinstance(pred, Compare) or pred.op not in ("<", "<="):
         return None
     difference = pred.left - pred.right  # difference < 0 or <= 0

@@ -29,7 +29,8 @@ def separate(
         if a.name in names:
             split.append(a)
         names.add(a.name)
-    roles, outputs, kept = dict(plan.roles), g.outputs, tuple(folds)
+    roles, kept = dict(plan.roles), tuple(folds)
+    outputs: tuple[Output, ...] = g.outputs
     for a in split:
         b = Axis(fresh_name(a.name, names), a.extent, a.kind)
         names.add(b.name)

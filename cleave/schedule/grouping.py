@@ -18,8 +18,7 @@ from cleave.ir.graph import IndexValue, Reduce, Ref, Term, free, walk
 
 @dataclass(frozen=True)
 class Group:
-    """Reductions of one loop, in dependency order. ``places[k]``: where member k stands in the fold, None if outside
-    it."""
+    """Reductions of one loop, in dependency order; ``places[k]`` says where member k stands in the fold, if it does."""
 
     members: tuple[Reduce, ...]
     fold: Fold | None = None

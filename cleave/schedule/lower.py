@@ -1,14 +1,15 @@
 """Lowering: a graph and a plan -> one tile program.
 
-The home rule does iterative tiling and hoisting in one: a term is emitted in the outermost open scope whose loops it depends on,
-and a loop joins its parent's statements only when it is complete, so whatever it needs from there lands before it.
+The home rule does iterative tiling and hoisting in one: a term is emitted in the outermost open scope whose loops it
+depends on, and a loop joins its parent's statements only when it is complete, so what it needs there lands before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import replace as replaced
 
 from cleave.candidate import Fold
 from cleave.errors import ScheduleError
@@ -27,22 +28,25 @@ from cleave.ir.graph import (
     axes_in,
     children,
     free,
+    rebuild,
     replace,
     term_indices,
     walk,
 )
-from cleave.ir.index import axes_of, compare, index, maximum, minimum
+from cleave.ir.index import Index, axes_of, compare, index, maximum, minimum
 from cleave.ir.op import MONOIDS
 from cleave.schedule.bounds import bounds
+from cleave.schedule.carry import carry_term, is_restated
 from cleave.schedule.clashes import fresh_name, rebind_reduce, separate
 from cleave.schedule.contraction import Sides, narrow_type, product, split_sides
-from cleave.schedule.grouping import Group, carry_reads, group
-from cleave.schedule.masks import ANY, Fact, beyond, is_finite, is_identity, with_children
+from cleave.schedule.grouping import Group, group
+from cleave.schedule.masks import Fact, Facts, beyond, is_finite, is_identity
 from cleave.schedule.partition import inputs_read
-from cleave.schedule.roles import LOOPS, Plan, stored_axes
+from cleave.schedule.roles import LOOPS, Plan, program_order, stored_axes, with_owners
+from cleave.schedule.scope import Scope
 from cleave.schedule.sharing import shared_loads
 from cleave.tile.check import check_program
-from cleave.tile.program import Accumulator, Buffer, Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update
+from cleave.tile.program import Accumulator, Buffer, Contract, Let, Loop, Program, Store, TileTerm, Update
 
 
 @dataclass(frozen=True)
@@ -56,47 +60,26 @@ class Lowered:
 def lower(g: Graph, plan: Plan, folds: Sequence[Fold] = (), name: str | None = None) -> Lowered:
     """The tile program of a graph under a plan.
 
-    Only absorbing folds let dependent reductions share a loop. Errors: a role of two levels, a value needed outside
-    its loop.
+    Only absorbing folds let dependent reductions share a loop. Errors: a role of two levels, a value that is needed
+    outside its loop.
     """
-    outputs, folds, roles = separate(g, plan, folds if plan.absorb else ())
-    lowering = _Lowering(g, outputs, Plan(roles, plan.fuse, plan.absorb, plan.prune), folds)
-    return lowering.program(name or g.name)
-
-
-@dataclass(eq=False)
-class _Scope:
-    """The body of the kernel or of a loop while it is written."""
-
-    parent: _Scope | None = None
-    axis: Axis | None = None
-    statements: list[Stmt] = field(default_factory=list[Stmt])
-    known: dict[Term, Term] = field(default_factory=dict[Term, Term])
-    groups: dict[Reduce, Group] = field(default_factory=dict[Reduce, Group])
-    narrow: dict[str, Ref] = field(default_factory=dict[str, Ref])
-    open: frozenset[Axis] = frozenset()
-
-    def chain(self) -> Iterator[_Scope]:
-        """From this scope outward."""
-        scope: _Scope | None = self
-        while scope is not None:
-            yield scope
-            scope = scope.parent
-
-    def inside(self, a: Axis) -> _Scope:
-        return _Scope(self, a, open=self.open | {a})
+    usable = tuple(f for f in folds if f.absorbing) if plan.absorb else ()
+    outputs, usable, roles = separate(g, plan, usable)
+    return _Lowering(g, outputs, replaced(plan, roles=roles), usable).program(name or g.name)
 
 
 class _Lowering:
+    """One program while it is written."""
+
     def __init__(self, g: Graph, outputs: tuple[Output, ...], plan: Plan, folds: Sequence[Fold]) -> None:
         self.g, self.outputs, self.plan, self.folds = g, outputs, plan, folds
         self.dtypes = {i.name: i.dtype for i in g.inputs}
-        self.order = list(_program_order(outputs))
+        self.order = list(program_order(outputs))
         self.unit = frozenset(a for a in self.order if plan.level(a) in ("unit", "step"))
-        self.scope = _Scope()
+        self.scope = Scope()
         self.counts: dict[str, int] = {}
         self.loops: dict[Term, frozenset[Axis]] = {}
-        self.facts: dict[tuple[str, Axis], Fact] = {}
+        self.facts = Facts()
         self.narrowed: set[str] = set()
         self.notes: dict[str, None] = {}
 
@@ -106,14 +89,13 @@ class _Lowering:
         self.group(self.scope, [o.term for o in self.outputs])
         for o in self.outputs:
             self.store(o)
-        grid = tuple(a for a in self.order if self.plan.level(a) in ("grid", "unit"))
         whole = tuple(a for a in self.order if self.plan.level(a) == "whole")
         used = inputs_read(self.outputs)
         program = Program(
             name,
             tuple(i for i in self.g.inputs if i.name in used),
             tuple(Buffer(o.name, o.dtype, o.shape) for o in self.outputs),
-            grid,
+            self.grid(),
             self.unit,
             whole,
             tuple(self.scope.statements),
@@ -122,6 +104,9 @@ class _Lowering:
             tuple(shared_loads(tuple(self.scope.statements), frozenset(whole))),
         )
         return Lowered(check_program(program), tuple(self.notes))
+
+    def grid(self) -> tuple[Axis, ...]:
+        return tuple(a for a in self.order if self.plan.level(a) in ("grid", "unit"))
 
     def is_loop(self, a: Axis) -> bool:
         return self.plan.level(a) in LOOPS
@@ -136,25 +121,26 @@ class _Lowering:
         found = self.loops.get(t)
         if found is None:
             found = frozenset[Axis]().union(*(self.loops_of(c) for c in children(t)))
-            found |= frozenset(a for a in _with_owners(*(axes_of(i) for i in term_indices(t))) if self.is_loop(a))
+            found |= self.loops_among(with_owners(a for i in term_indices(t) for a in axes_of(i)))
             if isinstance(t, Reduce):
-                found = (found - {t.axis}) | frozenset(a for a in owners(t.axis) if self.is_loop(a))
+                found = (found - {t.axis}) | self.loops_among(owners(t.axis))
             self.loops[t] = found
         return found
 
-    def home(self, t: Term) -> _Scope:
+    def loops_among(self, axes: Iterable[Axis]) -> frozenset[Axis]:
+        return frozenset(a for a in axes if self.is_loop(a))
+
+    def home(self, t: Term) -> Scope:
         """The outermost open scope with all loops of a term."""
-        best: _Scope | None = None
-        for scope in self.scope.chain():
-            if self.loops_of(t) <= scope.open:
-                best = scope
-        if best is None:
-            names = ", ".join(sorted(a.name for a in self.loops_of(t) - self.scope.open))
+        wanted = self.loops_of(t)
+        fitting = [scope for scope in self.scope.chain() if wanted <= scope.open]
+        if not fitting:
+            names = ", ".join(sorted(a.name for a in wanted - self.scope.open))
             raise ScheduleError(f"a value of the loop over {names} is needed outside it", location=self.g.name)
-        return best
+        return fitting[-1]
 
     @contextmanager
-    def within(self, scope: _Scope) -> Generator[None]:
+    def within(self, scope: Scope) -> Generator[None]:
         saved, self.scope = self.scope, scope
         try:
             yield
@@ -163,7 +149,7 @@ class _Lowering:
 
     def axes(self, t: Term) -> tuple[Axis, ...]:
         """Tiled axes of a value, owners of ragged extents included: beyond them its tile is zero."""
-        own = _with_owners(free(t))
+        own = with_owners(free(t))
         return tuple(a for a in self.order if a in own and a not in self.unit)
 
     def axis_set(self, t: Term) -> frozenset[Axis]:
@@ -181,23 +167,18 @@ class _Lowering:
         ref = Ref(self.fresh(base), self.axes(like))
         self.scope.statements.append(Let(ref.name, ref.axes, term))
         for a in self.order:
-            self.facts[ref.name, a] = beyond(term, a, lambda t, a=a: self.fact_of_ref(t, a))
+            self.facts.set(ref.name, a, self.facts.derive(term, a))
         return ref
-
-    def fact_of_ref(self, t: Term, a: Axis) -> Fact | None:
-        return self.facts.get((t.name, a), ANY) if isinstance(t, Ref) else None
 
     def fact(self, t: Term, a: Axis) -> Fact:
         """What the value of a graph term, as it stands emitted, is beyond the end of an axis."""
 
         def known(u: Term) -> Fact | None:
-            if isinstance(u, Ref):
-                return self.fact_of_ref(u, a)
             for scope in self.scope.chain():
                 if u in scope.known:
                     emitted = scope.known[u]
-                    return self.fact_of_ref(emitted, a) if isinstance(emitted, Ref) else beyond(emitted, a, known)
-            return None
+                    return self.facts.of(emitted, a) if isinstance(emitted, Ref) else beyond(emitted, a, known)
+            return self.facts.of(u, a)
 
         found = known(t)
         return beyond(t, a, known) if found is None else found
@@ -205,15 +186,12 @@ class _Lowering:
     def need(self, t: Term) -> Term:
         """The emitted value of a term: found on the way out to its home, or emitted there."""
         home = self.home(t)
-        for scope in self.scope.chain():
+        for scope in self.scope.out_to(home):
             if t in scope.known:
                 return scope.known[t]
-            if scope is home:
-                break
         with self.within(home):
             made = self.emit(t)
-        home.known.setdefault(t, made)
-        return home.known[t]
+        return home.known.setdefault(t, made)
 
     def need_ref(self, t: Term) -> Ref:
         made = self.need(t)
@@ -230,7 +208,8 @@ class _Lowering:
             case Reduce():
                 return self.emit_loop(t)
             case _:
-                return self.let(with_children(t, [self.need(c) for c in children(t)]), t, _letter(t))
+                base = "w" if isinstance(t, Where) else "c" if isinstance(t, Cast) else "e"
+                return self.let(rebuild(t, [self.need(c) for c in children(t)]), t, base)
 
     def emit_loop(self, r: Reduce) -> Term:
         if r not in self.scope.groups:
@@ -245,17 +224,14 @@ class _Lowering:
     # ---- reductions over a tile
 
     def reduced(self, r: Reduce, body: Term) -> TileTerm:
-        """The reduction of a body over the tile of an axis: Contract if its factors fall into two sides, else
-        Reduce."""
+        """The reduction of a body over the tile of an axis: Contract if its factors fall in two sides, else Reduce."""
         a, identity = r.axis, MONOIDS[r.op].identity
         if a in self.unit:  # one element a trip; rows of a tile may still end at different trips
             if owners(a) - self.unit:
                 self.mask(body, a, identity)
             return self.need(body)
-        sides, dtype = None, None
-        if r.op == "sum":
-            sides = split_sides(body, a, self.axis_set, self.is_divided)
-            dtype = narrow_type(body, self.dtypes.__getitem__) or self.narrow_input()
+        sides = split_sides(body, a, self.axis_set, self.is_divided) if r.op == "sum" else None
+        dtype = narrow_type(body, self.dtypes.__getitem__) or self.narrow_input()
         if sides is None or dtype is None:
             self.mask(body, a, identity)
             return Reduce(r.op, a, self.need(body))
@@ -265,10 +241,10 @@ class _Lowering:
         return next((d for d in self.dtypes.values() if d in ("float16", "bfloat16")), None)
 
     def contract(self, a: Axis, sides: Sides, dtype: str) -> Contract:
-        """Beyond the summed axis one side has to be 0 and the other finite."""
+        """A matmul of two tiles: beyond the summed axis one side has to be 0 and the other finite."""
         left, right = product(sides.left), product(sides.right)
         if not is_identity(self.fact(left, a), "sum") and not is_identity(self.fact(right, a), "sum"):
-            self.mask(right if len(sides.right) > 1 or not isinstance(right, Load) else left, a, 0.0)
+            self.mask(left if isinstance(right, Load) else right, a, 0.0)
         for one, other in ((left, right), (right, left)):
             if is_identity(self.fact(one, a), "sum") and not is_finite(self.fact(other, a)):
                 self.mask(other, a, 0.0)
@@ -277,18 +253,17 @@ class _Lowering:
     def operand(self, t: Term, dtype: str) -> Ref:
         """A matmul operand in its storage type: a load as it is, a computed value through a visible cast."""
         value = self.need_ref(t)
-        if (isinstance(t, Load) and self.dtypes.get(t.input) == dtype) or (isinstance(t, Cast) and t.dtype == dtype):
+        stored_as = self.dtypes.get(t.input) if isinstance(t, Load) else t.dtype if isinstance(t, Cast) else None
+        if stored_as == dtype:
             return value
         home = self.home(t)
-        for scope in self.scope.chain():
+        for scope in self.scope.out_to(home):
             if value.name in scope.narrow:
                 return scope.narrow[value.name]
-            if scope is home:
-                break
         with self.within(home):
             cast = self.let(Cast(dtype, value), t, "n")
         for a in self.order:
-            self.facts[cast.name, a] = self.facts.get((value.name, a), ANY)
+            self.facts.set(cast.name, a, self.facts.derive(value, a))
         self.narrowed.add(cast.name)
         home.narrow[value.name] = cast
         return cast
@@ -303,26 +278,30 @@ class _Lowering:
         with self.within(home):
             ref = self.let(Where(masked.pred, value, masked.otherwise), masked, "k")
         home.known[t] = ref
-        self.facts[ref.name, a] = identity
+        self.facts.set(ref.name, a, identity)
 
     # ---- loops
 
-    def group(self, scope: _Scope, targets: Iterable[Term]) -> None:
+    def group(self, scope: Scope, targets: Iterable[Term]) -> None:
         """Assign the reductions whose home is this scope to loops."""
-        known = [set(s.known) for s in scope.chain()]
-        taken = [set(s.groups) for s in scope.chain()]
-        pending = [
+        found = group(self.pending(scope, targets), self.folds, fuse=self.plan.fuse, note=self.note)
+        for g in found:
+            for r in g.members:
+                scope.groups[r] = g
+
+    def pending(self, scope: Scope, targets: Iterable[Term]) -> list[Reduce]:
+        """Reductions below some terms that belong to this scope and have no value and no loop yet."""
+        chain = list(scope.chain())
+        around = chain[1].open if len(chain) > 1 else None
+        return [
             t
             for t in walk(*targets)
             if isinstance(t, Reduce)
             and self.is_loop(t.axis)
             and self.loops_of(t) <= scope.open
-            and not any(t in s for s in (*known, *taken))
-            and (scope.parent is None or not self.loops_of(t) <= scope.parent.open)
+            and not any(t in s.known or t in s.groups for s in chain)
+            and (around is None or not self.loops_of(t) <= around)
         ]
-        for found in group(pending, self.folds, fuse=self.plan.fuse, note=self.note):
-            for r in found.members:
-                scope.groups[r] = found
 
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
@@ -345,8 +324,7 @@ class _Lowering:
 
     def adopt(self, new: Axis, like: Axis) -> None:
         """Give an axis made on the way the role of another."""
-        roles = {**self.plan.roles, new: (self.plan.level(like),)}
-        self.plan = Plan(roles, self.plan.fuse, self.plan.absorb, self.plan.prune)
+        self.plan = replaced(self.plan, roles={**self.plan.roles, new: (self.plan.level(like),)})
         self.order.insert(self.order.index(like) + 1, new)
         if like in self.unit:
             self.unit |= {new}
@@ -354,114 +332,71 @@ class _Lowering:
     def loop(self, g: Group) -> None:
         a, outer = g.axis, self.scope
         inner = outer.inside(a)
-        running: dict[Term, Term] = {}
-        for r in g.members:
-            ref = Ref(self.fresh({"sum": "s", "max": "m", "min": "m"}.get(r.op, "a")), self.axes(r))
-            running[r] = ref
-            self.loops[ref] = self.loops_of(r) | {a}
-        bodies = {r: replace(r.body, running) for r in g.members}
+        running = {r: self.running(r) for r in g.members}
+        values: dict[Term, Term] = {**running}
+        bodies = {r: replace(r.body, values) for r in g.members}
         accumulators = self.accumulators(g, running)
-        lower, upper = index(0), a.extent
-        if self.plan.prune:
-            fixed = frozenset(b for b in self.order if not self.is_loop(b) or (b in outer.open and b in self.unit))
-            for bound in bounds(a, bodies.items(), fixed):
-                lower = maximum(lower, bound.value) if bound.side == "lower" else lower
-                upper = minimum(upper, bound.value) if bound.side == "upper" else upper
+        lower, upper = self.bounds(a, bodies)
         with self.within(inner):
             self.group(inner, bodies.values())
             for r in g.members:
-                accumulator = accumulators[r]
                 term = self.reduced(r, bodies[r])
-                inner.statements.append(Update(accumulator, term))
-                self.record(accumulator, term)
+                inner.statements.append(Update(accumulators[r], term))
+                self.record(accumulators[r], term)
         outer.statements.append(Loop(a, lower, upper, tuple(accumulators.values()), tuple(inner.statements)))
-        for r in g.members:
-            outer.known[r] = running[r]
+        outer.known.update(values)
+
+    def running(self, r: Reduce) -> Ref:
+        """The value of a reduction inside its loop, and outside once the loop is done."""
+        ref = Ref(self.fresh("s" if r.op == "sum" else "m"), self.axes(r))
+        self.loops[ref] = self.loops_of(r) | {r.axis}
+        return ref
+
+    def bounds(self, a: Axis, bodies: Mapping[Reduce, Term]) -> tuple[Index, Index]:
+        """The extent, shortened by predicates; a bound may move with the grid and with steps around, not with tiles."""
+        lower, upper = index(0), a.extent
+        if self.plan.prune:
+            fixed = frozenset(b for b in self.order if not self.is_loop(b) or (b in self.scope.open and b in self.unit))
+            for bound in bounds(a, bodies.items(), fixed):
+                lower = maximum(lower, bound.value) if bound.side == "lower" else lower
+                upper = minimum(upper, bound.value) if bound.side == "upper" else upper
+        return lower, upper
 
     def record(self, c: Accumulator, term: TileTerm) -> None:
         """What an accumulator is beyond each axis: the identity, if every contribution is and nothing restates it."""
         for a in self.order:
-            fact = beyond(term, a, lambda t, a=a: self.fact_of_ref(t, a))
-            if c.carry is None and is_identity(fact, c.op):
-                self.facts[c.name, a] = MONOIDS[c.op].identity
+            if c.carry is None and is_identity(self.facts.derive(term, a), c.op):
+                self.facts.set(c.name, a, MONOIDS[c.op].identity)
 
-    def accumulators(self, g: Group, running: Mapping[Term, Term]) -> dict[Reduce, Accumulator]:
+    def accumulators(self, g: Group, running: Mapping[Reduce, Ref]) -> dict[Reduce, Accumulator]:
         """Declarations; members that depend on others of the group are restated by the fold's carry terms."""
         out: dict[Reduce, Accumulator] = {}
-        for r, place in zip(g.members, g.places, strict=True):
-            ref = running[r]
-            assert isinstance(ref, Ref)
-            below = set(walk(r.body))
-            carry, needs = None, ()
-            if g.fold is not None and place is not None and any(u in below for u in g.members):
-                carry, needs = self.carry(g, g.fold, place, running)
-            out[r] = Accumulator(ref.name, r.op, ref.axes, carry, needs)
+        for number, r in enumerate(g.members):
+            carry, needs = self.carry(g, number, running)
+            out[r] = Accumulator(running[r].name, r.op, running[r].axes, carry, needs)
         return out
 
-    def carry(
-        self, g: Group, fold: Fold, place: int, running: Mapping[Term, Term]
-    ) -> tuple[Term | None, tuple[str, ...]]:
-        """The fold's carry term of one member over the accumulators of the loop."""
-        at: dict[int, Ref] = {}
-        for r, k in zip(g.members, g.places, strict=True):
-            ref = running[r]
-            if k is not None and isinstance(ref, Ref):
-                at[k] = ref
-        term = fold.carry[place]
-        mapping: dict[Term, Term] = {}
-        for t in walk(term):
-            if isinstance(t, Ref):
-                ref = at[int(t.name[3:])]
-                mapping[t] = Ref(ref.name + "~", ref.axes) if t.name.startswith("old") else ref
-            elif not isinstance(t, Const | IndexValue) and not any(isinstance(u, Ref) for u in walk(t)):
-                mapping[t] = self.need(t)
-        made = replace(term, mapping)
-        if isinstance(made, Ref):
+    def carry(self, g: Group, number: int, running: Mapping[Reduce, Ref]) -> tuple[Term | None, tuple[str, ...]]:
+        place = g.places[number]
+        if g.fold is None or place is None or not is_restated(g, number):
             return None, ()
-        return made, tuple(at[k].name for k in sorted(carry_reads(term)) if k != place)
+        return carry_term(g, g.fold, place, running, self.need)
 
     # ---- outputs
 
     def store(self, o: Output) -> None:
-        """Store an output; an output axis with the role of a loop gets a loop that only stores, after its
-        reductions."""
+        """Store an output; an axis of it with the role of a loop gets a loop that only stores, after its reductions."""
         stored = stored_axes([o])
-        base, opened = self.scope, list[_Scope]()
+        base, opened = self.scope, list[Scope]()
         for a in (a for a in stored if self.is_loop(a)):
             self.group(self.scope, [o.term])
             self.scope = self.scope.inside(a)
             opened.append(self.scope)
         self.group(self.scope, [o.term])
         value = self.need_ref(o.term)
-        tiled = [a for a in self.order if self.plan.level(a) in ("grid", "unit")]
-        once = tuple(a for a in tiled if a not in stored)
+        once = tuple(a for a in self.grid() if a not in stored)
         self.scope.statements.append(Store(o.name, o.indices, value, stored, once))
         for scope in reversed(opened):
             assert scope.parent is not None and scope.axis is not None
             scope.parent.statements.append(Loop(scope.axis, index(0), scope.axis.extent, (), tuple(scope.statements)))
         self.scope = base
-
-
-def _letter(t: Term) -> str:
-    """What names of a kind of value begin with."""
-    return {"Where": "w", "Cast": "c"}.get(type(t).__name__, "e")
-
-
-def _with_owners(*axes: Iterable[Axis]) -> frozenset[Axis]:
-    own = frozenset(a for group_ in axes for a in group_)
-    return own.union(*(owners(a) for a in own))
-
-
-def _program_order(outputs: Sequence[Output]) -> tuple[Axis, ...]:
-    """Output axes as they are stored (slowest first), then the others by name; owners of ragged extents before what
-    they own."""
-    found: dict[Axis, None] = {}
-
-    def add(a: Axis) -> None:
-        for owner in sorted(axes_of(a.extent), key=lambda b: b.name):
-            add(owner)
-        found.setdefault(a)
-
-    for a in (*stored_axes(outputs), *axes_in([o.term for o in outputs])):
-        add(a)
-    return tuple(found)

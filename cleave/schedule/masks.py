@@ -1,5 +1,4 @@
-"""What a value is where an axis has no element, or where a predicate is false: abstract interpretation over three
-kinds of facts.
+"""What a value is where an axis has no element, or where a predicate is false, by abstract interpretation.
 
     a number    exactly that
     FINITE      unknown and surely finite, at every position: 0 times it is 0
@@ -13,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Union
 
 import numpy as np
 
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Reduce, Ref, Term, Where, children, free, rebuild, walk
+from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Reduce, Ref, Term, Where, free, walk
 from cleave.ir.index import Pred, conjuncts
 from cleave.ir.op import MAPS, MONOIDS
 from cleave.tile.program import Contract, TileTerm
@@ -29,7 +27,7 @@ class Unknown(Enum):
     ANY = "any"
 
 
-Fact = Union[float, Unknown]
+Fact = float | Unknown
 FINITE, ANY = Unknown.FINITE, Unknown.ANY
 
 _TOTAL_ON_FINITE = frozenset({"add", "sub", "mul", "maximum", "minimum", "neg", "abs", "sq", "tanh", "sigmoid", "silu"})
@@ -85,15 +83,8 @@ def _fact(
         return _fact(t, known, load, branch, a) if found is None else found
 
     match term:
-        case Load():
-            return load(term)
-        case Const(value):
-            return value
-        case IndexValue():
-            return FINITE
-        case Ref():
-            found = known(term)
-            return ANY if found is None else found
+        case Load() | Const() | IndexValue() | Ref():
+            return _leaf_fact(term, known, load)
         case Cast(_, operand):
             fact = sub(operand)
             return ANY if fact is FINITE else fact
@@ -106,6 +97,21 @@ def _fact(
             return _reduce_fact(op, sub(body), own=axis is a)
         case Contract(axis, left, right):
             return _reduce_fact("sum", _map_fact("mul", [sub(left), sub(right)]), own=axis is a)
+
+
+def _leaf_fact(
+    term: Load | Const | IndexValue | Ref, known: Callable[[Term], Fact | None], load: Callable[[Load], Fact]
+) -> Fact:
+    match term:
+        case Load():
+            return load(term)
+        case Const(value):
+            return value
+        case IndexValue():
+            return FINITE
+        case Ref():
+            found = known(term)
+            return ANY if found is None else found
 
 
 def _map_fact(op: str, facts: Sequence[Fact]) -> Fact:
@@ -127,6 +133,18 @@ def _reduce_fact(op: str, body: Fact, *, own: bool) -> Fact:
     return FINITE if op == "sum" and is_finite(body) else ANY
 
 
-def with_children(term: Term, new: Sequence[Term]) -> Term:
-    """The term over emitted operands."""
-    return rebuild(term, new) if children(term) else term
+class Facts:
+    """What emitted values are beyond the ends of axes, by name."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, Axis], Fact] = {}
+
+    def of(self, t: Term, a: Axis) -> Fact | None:
+        """None for anything but a reference."""
+        return self._found.get((t.name, a), ANY) if isinstance(t, Ref) else None
+
+    def derive(self, term: TileTerm, a: Axis) -> Fact:
+        return beyond(term, a, lambda t: self.of(t, a))
+
+    def set(self, name: str, a: Axis, fact: Fact) -> None:
+        self._found[name, a] = fact

@@ -8,7 +8,7 @@ cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 
@@ -33,6 +33,7 @@ from cleave.ir.graph import (
     walk,
 )
 from cleave.ir.index import Index, inputs_of, of, pred_inputs, symbols_of
+from cleave.schedule.clashes import fresh_name
 from cleave.schedule.contraction import NARROW, factors, narrow_type
 from cleave.schedule.roles import stored_axes
 from cleave.schedule.rows import structure
@@ -56,56 +57,73 @@ class Partition:
     note: str = ""
 
 
-def uncut(g: Graph, folds: Sequence[Fold]) -> Partition:
-    return Partition((Piece(g, tuple(folds)),))
+def uncut(piece: Piece) -> Partition:
+    return Partition((piece,))
 
 
-def cut(
-    g: Graph, folds: Sequence[Fold], waves: Sequence[Sequence[Term]], splits: Sequence[Split] = (), note: str = ""
-) -> Partition:
-    """Materialise terms, wave by wave; a wave's terms may read those of earlier waves. Terms of one wave share a
-    kernel if they have the same axes or one reads what another does."""
-    contractions = frozenset(c.reduce for c in structure(g).contractions)
-    order = _axis_order(g)
-    mapping: dict[Term, Term] = {}
-    pieces: list[Piece] = []
-    buffers: list[Buffer] = []
+def cut(whole: Piece, waves: Sequence[Sequence[Term]], splits: Sequence[Split] = (), note: str = "") -> Partition:
+    """Materialise terms, wave by wave; a wave's terms may read those of earlier waves.
+
+    Terms of one wave that have the same axes are outputs of one kernel. Errors: a term over a ragged axis that nothing
+    bounds.
+    """
+    cutter = _Cutter(whole, splits)
     for wave in waves:
+        cutter.store([t for t in wave if t not in cutter.mapping])
+    g = whole.graph
+    cutter.piece([replaced(o, term=replace(o.term, cutter.mapping)) for o in g.outputs])
+    return Partition(tuple(cutter.pieces), tuple(cutter.buffers), note)
+
+
+class _Cutter:
+    """A graph while it is cut: terms that are stored, where, and the kernels so far."""
+
+    def __init__(self, whole: Piece, splits: Sequence[Split]) -> None:
+        self.whole, self.splits = whole, splits
+        self.contractions = frozenset(c.reduce for c in structure(whole.graph).contractions)
+        self.order = _axis_order(whole.graph)
+        self.mapping: dict[Term, Term] = {}
+        self.buffers: list[Buffer] = []
+        self.pieces: list[Piece] = []
+
+    def store(self, terms: Sequence[Term]) -> None:
         made: dict[Term, Term] = {}
-        for bundle in _bundles([t for t in wave if t not in mapping]):
+        for bundle in _bundles(terms):
             outputs: list[Output] = []
             for t in bundle:
-                axes = tuple(sorted(free(t), key=order.__getitem__))
-                name = f"part{len(buffers)}"
-                buffer = Buffer(name, _storage(t, g, contractions), tuple(dense_extent(a, splits) for a in axes))
-                indices = tuple(a.position for a in axes)
-                outputs.append(Output(name, buffer.dtype, buffer.shape, indices, replace(t, mapping)))
-                buffers.append(buffer)
-                made[t] = Load(name, indices)
-            pieces.append(_piece(f"{g.name}_{len(pieces)}", g, outputs, folds, mapping, buffers))
-        mapping = {**mapping, **made}
-    rest = [replaced(o, term=replace(o.term, mapping)) for o in g.outputs]
-    pieces.append(_piece(f"{g.name}_{len(pieces)}", g, rest, folds, mapping, buffers))
-    return Partition(tuple(pieces), tuple(buffers), note)
+                indices = tuple(a.position for a in sorted(free(t), key=self.order.__getitem__))
+                buffer = self.buffer(t)
+                outputs.append(Output(buffer.name, buffer.dtype, buffer.shape, indices, replace(t, self.mapping)))
+                made[t] = Load(buffer.name, indices)
+            self.piece(outputs)
+        self.mapping |= made
 
+    def buffer(self, t: Term) -> Buffer:
+        g = self.whole.graph
+        name = f"part{len(self.buffers)}"
+        if name in {b.name for b in (*g.inputs, *g.outputs)}:
+            name = fresh_name(name, (b.name for b in (*g.inputs, *g.outputs, *self.buffers)))
+        axes = sorted(free(t), key=self.order.__getitem__)
+        shape = tuple(dense_extent(a, self.splits) for a in axes)
+        self.buffers.append(Buffer(name, _storage(t, g, self.contractions), shape))
+        return self.buffers[-1]
 
-def _piece(
-    name: str,
-    g: Graph,
-    outputs: Sequence[Output],
-    folds: Sequence[Fold],
-    mapping: Mapping[Term, Term],
-    buffers: Sequence[Buffer],
-) -> Piece:
-    inputs = (*g.inputs, *(Input(b.name, b.dtype, b.shape) for b in buffers))
-    used = inputs_read(outputs)
-    graph = Graph(name, tuple(i for i in inputs if i.name in used), tuple(outputs), g.constraints)
-    kept: list[Fold] = []
-    for f in folds:
-        members = tuple(replace(m, mapping) for m in f.members)
-        if all(isinstance(m, Reduce) for m in members):
-            kept.append(replaced(f, members=members))
-    return Piece(graph, tuple(kept))
+    def piece(self, outputs: Sequence[Output]) -> None:
+        g = self.whole.graph
+        inputs = (*g.inputs, *(Input(b.name, b.dtype, b.shape) for b in self.buffers))
+        used = inputs_read(outputs)
+        name = f"{g.name}_{len(self.pieces)}"
+        graph = Graph(name, tuple(i for i in inputs if i.name in used), tuple(outputs), g.constraints)
+        self.pieces.append(Piece(graph, self.folds()))
+
+    def folds(self) -> tuple[Fold, ...]:
+        """Folds none of whose members is stored."""
+        kept: list[Fold] = []
+        for f in self.whole.folds:
+            members = tuple(replace(m, self.mapping) for m in f.members)
+            if all(isinstance(m, Reduce) for m in members):
+                kept.append(replaced(f, members=members))
+        return tuple(kept)
 
 
 def _axis_order(g: Graph) -> dict[Axis, tuple[int, int, bool, str]]:
@@ -123,8 +141,7 @@ def _axis_order(g: Graph) -> dict[Axis, tuple[int, int, bool, str]]:
 
 
 def dense_extent(a: Axis, splits: Sequence[Split]) -> Index:
-    """The extent at which an axis is stored; a chunk axis at its chunk length. Errors: a ragged axis that nothing
-    bounds."""
+    """The extent at which an axis is stored, a chunk axis at its chunk length. Errors: a ragged axis without bound."""
     if is_dim(a.extent):
         return a.extent
     for s in splits:

@@ -6,8 +6,7 @@
     step    a loop over single elements inside the block
     whole   inside the block in one tile that covers the extent
 
-A role is a list of levels, outermost first. Two levels (grid, loop) cut an axis twice: a block owns a tile of it,
-and walks the tile in slices; the axis becomes two, see ``strip.py``.
+A role is a list of levels, outermost first.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cleave.errors import ScheduleError
-from cleave.ir.axis import Axis
-from cleave.ir.graph import Output
+from cleave.ir.axis import Axis, owners
+from cleave.ir.graph import Output, axes_in
 from cleave.ir.index import Index, Position, axes_of
 
 Level = Literal["unit", "grid", "loop", "step", "whole"]
@@ -64,3 +63,24 @@ def _by_stride(i: Index) -> list[Axis]:
         return linear is not None and linear[0].constant == 1, a.name
 
     return sorted(axes_of(i), key=rank)
+
+
+def with_owners(axes: Iterable[Axis]) -> frozenset[Axis]:
+    """Axes and those that their extents read."""
+    own = frozenset(axes)
+    return own.union(*(owners(a) for a in own))
+
+
+def program_order(outputs: Iterable[Output]) -> tuple[Axis, ...]:
+    """Axes as outputs store them, then the others by name; owners of ragged extents before what they own."""
+    found: dict[Axis, None] = {}
+
+    def add(a: Axis) -> None:
+        for owner in sorted(axes_of(a.extent), key=lambda b: b.name):
+            add(owner)
+        found.setdefault(a)
+
+    kept = tuple(outputs)
+    for a in (*stored_axes(kept), *axes_in([o.term for o in kept])):
+        add(a)
+    return tuple(found)

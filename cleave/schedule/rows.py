@@ -1,5 +1,4 @@
-"""Which output axes form the rows of matmul tiles, which its columns, and which are batch: read off the contractions
-of a graph.
+"""Which output axes are rows of matmul tiles, which columns, and which batch: read off the contractions of a graph.
 
 Q[h, s, d] K[h, t, d] summed over d    batch h, sides {s} and {t}
 P[h, s, t] V[h, t, e] summed over t    batch h, sides {s} and {e}; P is computed, so its side carries the rows
@@ -76,7 +75,9 @@ def _batch(r: Reduce, unit: frozenset[Axis]) -> frozenset[Axis]:
     own = [axes for axes in own if axes]
     if len(own) < 2:
         return frozenset()
-    shared = frozenset.intersection(*own)
+    shared = own[0]
+    for axes in own[1:]:
+        shared &= axes
     return shared if shared and _contraction(r, unit | shared) is not None else frozenset()
 
 

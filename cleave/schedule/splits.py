@@ -44,13 +44,13 @@ def cut_at_partials(c: Candidate, folds: tuple[Fold, ...], split: Split) -> Part
     found = partials(c.graph, split.outer)
     if not found:
         raise ScheduleError(f"no reduction over chunks of {split.base} to merge", location=c.name)
-    parted = cut(c.graph, folds, [found], c.splits)
-    merged = [*parted.pieces]
-    if len(merged) > 2:
-        merged = [_one_kernel(parted.pieces[:-1]), parted.pieces[-1]]
-    first = replaced(merged[0].graph, name=f"{c.graph.name}_partial")
-    last = replaced(merged[1].graph, name=f"{c.graph.name}_merge")
-    return replaced(parted, pieces=(replaced(merged[0], graph=first), replaced(merged[1], graph=last)))
+    parted = cut(Piece(c.graph, folds), [found], c.splits)
+    first, last = _one_kernel(parted.pieces[:-1]), parted.pieces[-1]
+    named = (
+        replaced(first, graph=replaced(first.graph, name=f"{c.graph.name}_partial")),
+        replaced(last, graph=replaced(last.graph, name=f"{c.graph.name}_merge")),
+    )
+    return replaced(parted, pieces=named)
 
 
 def _one_kernel(pieces: tuple[Piece, ...]) -> Piece:

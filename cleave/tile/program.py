@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Union
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Input, Ref, Term
@@ -37,7 +36,7 @@ class Contract(Node, metaclass=Interned):
         return f"mma({self.axis}, {self.left.name}, {self.right.name})"
 
 
-TileTerm = Union[Term, Contract]
+TileTerm = Term | Contract
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Loop:
     body: tuple[Stmt, ...]
 
 
-Stmt = Union[Let, Update, Store, Loop]
+Stmt = Let | Update | Store | Loop
 
 
 @dataclass(frozen=True)
@@ -106,15 +105,17 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Program:
-    """One kernel. ``grid``: axes that blocks divide, slowest first; ``unit``: axes advanced by single elements
-    (batch, outer, steps);
+    """One kernel.
 
-    ``whole``: axes held in one tile that covers the extent. Every other axis belongs to a loop.
+    grid      axes that blocks divide, slowest first
+    unit      axes advanced by single elements (batch, outer, steps)
+    whole     axes held in one tile that covers the extent; every other axis belongs to a loop
+    narrowed  names of Lets whose term is a Cast that the graph does not have: a computed operand of a matmul is rounded
+              to its storage type
+    same      pairs (later, earlier) of Lets of one scope that load the same memory under other axis names: one tile if
+              the tiles of their axes are equal
 
-    ``narrowed`` names the Lets whose term is a Cast that the graph does not have: a computed operand of a matmul is
-    rounded to its storage type. ``same`` pairs (later, earlier) Lets of one scope that load the same memory under other axis names:
-    one tile if the tiles of their axes are equal. Leaves of tile terms are ``Ref``, ``Const`` and ``IndexValue``; a
-    ``Load`` is a Let of its own.
+    Leaves of tile terms are ``Ref``, ``Const`` and ``IndexValue``; a ``Load`` is a Let of its own.
     """
 
     name: str

@@ -16,7 +16,7 @@ from cleave.ir.axis import Axis
 from cleave.ir.graph import Cast, Map, Reduce, Ref, Where
 from cleave.ir.index import show, show_pred
 from cleave.ir.text import show_term
-from cleave.tile.plan import Schedule
+from cleave.tile.plan import KernelPlan, Schedule
 from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update
 
 
@@ -82,25 +82,23 @@ def _flat(term: TileTerm) -> str:
 
 def show_schedule(schedule: Schedule) -> str:
     """Heading, bindings, kernels with their loop nests, temporaries and notes."""
-    values = ", ".join(f"{k} = {v}" for k, v in schedule.bind.items())
-    shape = ", ".join(f"{k} = {v}" for k, v in schedule.shape.items())
-    lines = [
-        f"schedule of {schedule.candidate} for {schedule.target.arch}: {len(schedule.kernels)} kernels, merge {schedule.merge}"
-    ]
-    lines += [f"compiled in: {values}"] if values else []
-    lines += [f"chosen for: {shape}"] if shape else []
+    count = "1 kernel" if len(schedule.kernels) == 1 else f"{len(schedule.kernels)} kernels"
+    lines = [f"schedule of {schedule.candidate} for {schedule.target.arch}: {count}, merge {schedule.merge}"]
+    for what, values in (("compiled in", schedule.bind), ("chosen for", schedule.shape)):
+        lines += [f"{what}: {', '.join(f'{k} = {v}' for k, v in values.items())}"] if values else []
     lines += [f"chunk {c.symbol.name} = {show(c.length)}" for c in schedule.chunks]
     lines += [f"requires {show_pred(p)}" for p in schedule.constraints]
     lines += [f"temporary {b.name}: {b.dtype}[{', '.join(map(show, b.shape))}]" for b in schedule.temporaries]
     for k in schedule.kernels:
-        tiles = ", ".join(f"{a.name} {n}" for a, n in sorted(k.binding.tiles.items(), key=lambda pair: pair[0].name))
-        lines.append(
-            f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {k.binding.warps} warps, {k.binding.stages} stages"
-            + (", operands through shared memory" if k.chain == "shared" else "")
-        )
-        lines.append(k.program.text().rstrip())
-        lines += [f"  # {n}" for n in k.notes]
+        lines += [_binding_line(k), k.program.text().rstrip(), *(f"  # {n}" for n in k.notes)]
     if schedule.modelled is not None:
         terms = ", ".join(f"{k} {v:.4g}" for k, v in schedule.modelled.terms.items())
         lines.append(f"modelled {schedule.modelled.microseconds:.1f} us ({terms})")
     return "\n".join([*lines, *(f"# {n}" for n in schedule.notes)]) + "\n"
+
+
+def _binding_line(k: KernelPlan) -> str:
+    tiles = ", ".join(f"{a.name} {n}" for a, n in k.binding.tiles.items())
+    chain = "; operands through shared memory" if k.chain == "shared" else ""
+    warps = f"{k.binding.warps} warps, {k.binding.stages} stages"
+    return f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {warps}{chain}"

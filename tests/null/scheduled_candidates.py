@@ -288,8 +288,7 @@ def split_k(
     name: str, origin: Graph, rebuilt: Callable[[Axis, Index, Callable[[Term], Term]], Sequence[Output]]
 ) -> Case:
     """A candidate with k split: ``rebuilt`` makes outputs from the inner axis, the position and the two-stage sum."""
-    l = linear_axes()[-1]
-    chunks = split_axis(l, dims("S")[0], dims("C")[0])
+    chunks = split_axis(linear_axes()[-1], dims("S")[0], dims("C")[0])
     outputs = rebuilt(chunks.inner, chunks.position, lambda t: fold("sum", chunks.outer, fold("sum", chunks.inner, t)))
     g = graph(name, origin.inputs, outputs)
     inner = next(a for a in g.axes if a.kind == "inner")
@@ -302,9 +301,9 @@ def split_k(
 
 
 def matmul() -> Case:
-    m, n, k, i, j, l = linear_axes()
+    m, n, k, i, j, q = linear_axes()
     inputs = (half("X", m, k), half("W", k, n))
-    y = fold("sum", l, mul(load("X", i, l), load("W", l, j)))
+    y = fold("sum", q, mul(load("X", i, q), load("W", q, j)))
     g = graph("matmul", inputs, [output("Y", y, (m, n), i, j, dtype="float16")])
     return Case(Candidate("matmul", g, g), LINEAR_SHAPE, LINEAR_MOST)
 
@@ -321,9 +320,9 @@ def matmul_split() -> Case:
 
 
 def swiglu() -> Case:
-    m, n, k, i, j, l = linear_axes()
+    m, n, k, i, j, q = linear_axes()
     inputs = (half("X", m, k), half("A", k, n), half("B", k, n))
-    a, b = (fold("sum", l, mul(load("X", i, l), load(w, l, j))) for w in "AB")
+    a, b = (fold("sum", q, mul(load("X", i, q), load(w, q, j))) for w in "AB")
     g = graph("swiglu", inputs, [output("Y", mul(apply("silu", a), b), (m, n), i, j)])
     return Case(Candidate("swiglu", g, g), LINEAR_SHAPE, LINEAR_MOST)
 
@@ -340,15 +339,15 @@ def swiglu_split() -> Case:
 
 def rmsnorm_matmul(*, naive: bool = False) -> Case:
     """The row scale inside the sum, with a fold that restates it, or behind the sum."""
-    m, n, k, i, j, l = linear_axes()
-    x, w, eps = load("X", i, l), load("W", l, j), const(1e-3)
-    squares = fold("sum", l, apply("sq", x))
+    m, n, k, i, j, q = linear_axes()
+    x, w, eps = load("X", i, q), load("W", q, j), const(1e-3)
+    squares = fold("sum", q, apply("sq", x))
 
     def scale(of_squares: Term) -> Term:
         return apply("add", mul(of_squares, apply("recip0", IndexValue(k))), eps)
 
     r = apply("rsqrt", scale(squares))
-    y = fold("sum", l, mul(x, r, w)) if naive else mul(fold("sum", l, mul(x, w)), r)
+    y = fold("sum", q, mul(x, r, w)) if naive else mul(fold("sum", q, mul(x, w)), r)
     g = graph("rmsnorm", (half("X", m, k), half("W", k, n)), [output("Y", y, (m, n), i, j)])
     folds = ()
     if naive:
@@ -360,20 +359,20 @@ def rmsnorm_matmul(*, naive: bool = False) -> Case:
 
 def layernorm_matmul() -> Case:
     """Centred: three passes, and no fold to join them."""
-    m, n, k, i, j, l = linear_axes()
-    x = load("X", i, l)
+    m, n, k, i, j, q = linear_axes()
+    x = load("X", i, q)
     count = apply("recip0", IndexValue(k))
-    mean = mul(fold("sum", l, x), count)
+    mean = mul(fold("sum", q, x), count)
     centred = apply("sub", x, mean)
-    variance = mul(fold("sum", l, apply("sq", centred)), count)
-    y = fold("sum", l, mul(centred, apply("rsqrt", apply("add", variance, const(1e-3))), load("W", l, j)))
+    variance = mul(fold("sum", q, apply("sq", centred)), count)
+    y = fold("sum", q, mul(centred, apply("rsqrt", apply("add", variance, const(1e-3))), load("W", q, j)))
     g = graph("layernorm", (half("X", m, k), half("W", k, n)), [output("Y", y, (m, n), i, j)])
     return Case(Candidate("layernorm", g, g), LINEAR_SHAPE, LINEAR_MOST)
 
 
 def matmul_rowsum() -> Case:
-    m, n, k, i, j, l = linear_axes()
-    y = fold("sum", j, fold("sum", l, mul(load("X", i, l), load("W", l, j))))
+    m, n, k, i, j, q = linear_axes()
+    y = fold("sum", j, fold("sum", q, mul(load("X", i, q), load("W", q, j))))
     g = graph("rowsum", (half("X", m, k), half("W", k, n)), [output("Y", y, (m,), i)])
     return Case(Candidate("matmul-rowsum", g, g), LINEAR_SHAPE, LINEAR_MOST)
 

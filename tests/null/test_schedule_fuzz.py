@@ -47,17 +47,17 @@ BATCHES, GRAPHS = 12, 100
 ROWS = 8
 """Extent of the table of ragged lengths, and the largest size of anything."""
 
-I, N, K, T = (axis(name, name.upper()) for name in "inkt")
-RAGGED = axis("u", read("len", I))
+ROW, N, K, T = (axis(name, name.upper()) for name in "inkt")
+RAGGED = axis("u", read("len", ROW))
 CHUNKED = split_axis(T, "S", "C")
-PLAIN = {a: (a.position, a.extent) for a in (I, N, K, T)}
+PLAIN = {a: (a.position, a.extent) for a in (ROW, N, K, T)}
 
 
 def random_load(rng: Generator, inputs: dict[str, Input]) -> Term:
     """A read of a fresh input along some axes; T either whole or as a pair of chunk axes."""
     chunked = rng.random() < 0.4
     positions, shape = list[object](), list[object]()
-    for a in (I, N, K, T):
+    for a in (ROW, N, K, T):
         if rng.random() < 0.45:
             positions.append(CHUNKED.position if a is T and chunked else a.position)
             shape.append(a.extent)
@@ -96,11 +96,11 @@ def random_pred(rng: Generator) -> Pred:
     return choose(
         rng,
         [
-            compare("<=", K, I.position + 2),
-            compare("<", I.position, K),
-            compare("<=", CHUNKED.position, I),
-            both(compare("<=", K, I), compare("<=", I.position - 3, K)),
-            compare("<=", RAGGED, I.position + N.position),
+            compare("<=", K, ROW.position + 2),
+            compare("<", ROW.position, K),
+            compare("<=", CHUNKED.position, ROW),
+            both(compare("<=", K, ROW), compare("<=", ROW.position - 3, K)),
+            compare("<=", RAGGED, ROW.position + N.position),
         ],
     )
 
@@ -130,12 +130,12 @@ def random_graph(rng: Generator) -> Graph | None:
         made = random_step(rng, pool)
         if made is not None:
             pool.append(made)
-    usable = [t for t in pool if free(t) and free(t) <= {I, N, K} and reductions(t)]
+    usable = [t for t in pool if free(t) and free(t) <= {ROW, N, K} and reductions(t)]
     if not usable:
         return None
     outputs = list[Output]()
     for number, t in enumerate(usable[-2:]):
-        stored = tuple(a for a in (I, N, K) if a in free(t))
+        stored = tuple(a for a in (ROW, N, K) if a in free(t))
         shape = tuple(a.extent for a in stored)
         outputs.append(Output(f"Y{number}", "float32", shape, tuple(a.position for a in stored), t))
     # symbols that only extents mention have to be bound by a shape or by the caller: all are, by the caller

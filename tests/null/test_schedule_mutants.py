@@ -204,56 +204,56 @@ def first_tile_only(patch: MonkeyPatch) -> None:
 
 def linear(name: str, *terms: Callable[[Axis, Axis, Axis], Term]) -> Case:
     """Outputs Y0, Y1 .. over X[m, k] and W[k, n]."""
-    m, n, k, i, j, l = linear_axes()
+    m, n, k, i, j, q = linear_axes()
     outputs: list[Output] = []
     for number, made in enumerate(terms):
-        term = made(i, j, l)
+        term = made(i, j, q)
         stored = [a for a in (i, j) if a in free(term)]
         outputs.append(output(f"Y{number}", term, [a.extent for a in stored], *stored))
     g = graph(name, (half("X", m, k), half("W", k, n)), outputs)
     return Case(Candidate(name, g, g), LINEAR_SHAPE, LINEAR_MOST)
 
 
-def x(i: Axis, l: Axis) -> Term:
-    return load("X", i, l)
+def x(i: Axis, q: Axis) -> Term:
+    return load("X", i, q)
 
 
-def masked_mean(i: Axis, _: Axis, l: Axis) -> Term:
+def masked_mean(i: Axis, _: Axis, q: Axis) -> Term:
     """Beyond the predicate the body is 1, no identity of the sum."""
-    return fold("sum", l, Where(compare("<=", l, i), x(i, l), const(1.0)))
+    return fold("sum", q, Where(compare("<=", q, i), x(i, q), const(1.0)))
 
 
-def masked_rows(i: Axis, _: Axis, l: Axis) -> Term:
+def masked_rows(i: Axis, _: Axis, q: Axis) -> Term:
     """Only the predicate varies with the summed axis."""
-    top = fold("max", l, x(i, l))
-    return fold("sum", l, Where(compare("<=", l, i), apply("exp", apply("minimum", top, const(1.0))), const(0.0)))
+    top = fold("max", q, x(i, q))
+    return fold("sum", q, Where(compare("<=", q, i), apply("exp", apply("minimum", top, const(1.0))), const(0.0)))
 
 
-def product(i: Axis, j: Axis, l: Axis) -> Term:
-    return fold("sum", l, mul(x(i, l), load("W", l, j)))
+def product(i: Axis, j: Axis, q: Axis) -> Term:
+    return fold("sum", q, mul(x(i, q), load("W", q, j)))
 
 
-def squares(i: Axis, _: Axis, l: Axis) -> Term:
-    return fold("sum", l, apply("sq", x(i, l)))
+def squares(i: Axis, _: Axis, q: Axis) -> Term:
+    return fold("sum", q, apply("sq", x(i, q)))
 
 
-def infinite_beyond(i: Axis, _: Axis, l: Axis) -> Term:
+def infinite_beyond(i: Axis, _: Axis, q: Axis) -> Term:
     """A factor that is finite on the axis and infinite just beyond it, where the other factor is 0."""
-    left = apply("sub", IndexValue(l.extent), IndexValue(l.position))
-    return fold("sum", l, mul(x(i, l), apply("recip", left)))
+    left = apply("sub", IndexValue(q.extent), IndexValue(q.position))
+    return fold("sum", q, mul(x(i, q), apply("recip", left)))
 
 
-def below_zero(i: Axis, l: Axis) -> Term:
-    return apply("sub", apply("neg", apply("sq", x(i, l))), const(1.0))
+def below_zero(i: Axis, q: Axis) -> Term:
+    return apply("sub", apply("neg", apply("sq", x(i, q))), const(1.0))
 
 
-def row_maximum(i: Axis, _: Axis, l: Axis) -> Term:
-    return fold("max", l, below_zero(i, l))
+def row_maximum(i: Axis, _: Axis, q: Axis) -> Term:
+    return fold("max", q, below_zero(i, q))
 
 
-def row_range(i: Axis, _: Axis, l: Axis) -> Term:
+def row_range(i: Axis, _: Axis, q: Axis) -> Term:
     """One body under two monoids whose identities differ."""
-    return apply("sub", fold("min", l, below_zero(i, l)), fold("max", l, below_zero(i, l)))
+    return apply("sub", fold("min", q, below_zero(i, q)), fold("max", q, below_zero(i, q)))
 
 
 APART = Config(ablation=Ablation(horizontal_fusion=False))

@@ -27,27 +27,30 @@ from cleave.tile.saved import load_schedules, save_schedules
 from cleave.tile.skeleton import SKELETONS, refusals
 from tests.null.scheduled_candidates import CASES, attention, matmul, softmax_rows
 
-I, K, J = axis("i", "m"), axis("k", "n"), axis("j", 4)
+ROW, K, J = axis("i", "m"), axis("k", "n"), axis("j", 4)
 CTA_RING = SKELETONS["cta-ring"]
 
 
 def program(*body: Stmt, whole: tuple[Axis, ...] = ()) -> Program:
     """X[m, n] -> Y[m], rows on the grid."""
     x = Input("X", "float16", (index("m"), index("n")))
-    return Program("p", (x,), (Buffer("Y", "float32", (index("m"),)),), (I,), frozenset(), whole, body)
+    return Program("p", (x,), (Buffer("Y", "float32", (index("m"),)),), (ROW,), frozenset(), whole, body)
 
 
 def row_sum(*, masked: bool = True, identity: float = 0.0, op: str = "sum") -> Program:
     """Rows folded in a loop over tiles of k; exp of what is read, so that tails matter."""
-    acc = Accumulator("s1", op, (I,))
-    e = Ref("e1", (I, K))
-    body: list[Stmt] = [Let("x_1", (I, K), load("X", I, K)), Let("e1", (I, K), Map("exp", (Ref("x_1", (I, K)),)))]
+    acc = Accumulator("s1", op, (ROW,))
+    e = Ref("e1", (ROW, K))
+    body: list[Stmt] = [
+        Let("x_1", (ROW, K), load("X", ROW, K)),
+        Let("e1", (ROW, K), Map("exp", (Ref("x_1", (ROW, K)),))),
+    ]
     if masked:
-        body.append(Let("k1", (I, K), Where(compare("<", K, K.extent), e, Const(identity))))
-        e = Ref("k1", (I, K))
+        body.append(Let("k1", (ROW, K), Where(compare("<", K, K.extent), e, Const(identity))))
+        e = Ref("k1", (ROW, K))
     body.append(Update(acc, Reduce(op, K, e)))
     loop = Loop(K, index(0), K.extent, (acc,), tuple(body))
-    return program(loop, Store("Y", (I.position,), Ref("s1", (I,)), (I,)))
+    return program(loop, Store("Y", (ROW.position,), Ref("s1", (ROW,)), (ROW,)))
 
 
 def run(p: Program, m: int, n: int, tiles: dict[Axis, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -62,52 +65,52 @@ def run(p: Program, m: int, n: int, tiles: dict[Axis, int]) -> tuple[np.ndarray,
 
 @pytest.mark.parametrize(("m", "n"), [(5, 7), (1, 1), (6, 8), (3, 0)])
 def test_blocks_and_loops_cover_extents_that_tiles_do_not_divide(m: int, n: int) -> None:
-    y, x = run(row_sum(), m, n, {I: 2, K: 3})
+    y, x = run(row_sum(), m, n, {ROW: 2, K: 3})
     np.testing.assert_allclose(y, np.exp(x).sum(1))
 
 
 def test_reads_beyond_an_axis_are_zero_and_show_without_a_mask() -> None:
-    y, x = run(row_sum(masked=False), 2, 4, {I: 2, K: 3})
+    y, x = run(row_sum(masked=False), 2, 4, {ROW: 2, K: 3})
     np.testing.assert_allclose(y, np.exp(x).sum(1) + 2)
 
 
 def test_accumulators_start_at_the_identity_of_their_monoid() -> None:
-    y, x = run(row_sum(identity=-np.inf, op="max"), 3, 5, {I: 2, K: 2})
+    y, x = run(row_sum(identity=-np.inf, op="max"), 3, 5, {ROW: 2, K: 2})
     np.testing.assert_allclose(y, np.exp(x).max(1))
-    y, _ = run(row_sum(identity=-np.inf, op="max"), 3, 0, {I: 2, K: 2})
+    y, _ = run(row_sum(identity=-np.inf, op="max"), 3, 0, {ROW: 2, K: 2})
     assert np.isneginf(y).all()
 
 
 def test_a_position_that_exists_and_lies_outside_is_an_error() -> None:
-    shifted = Let("x_1", (I, K), Load("X", (I.position, K.position + 1)))
+    shifted = Let("x_1", (ROW, K), Load("X", (ROW.position, K.position + 1)))
     body = list(row_sum().body)
     loop = body[0]
     assert isinstance(loop, Loop)
     wrong = program(replace(loop, body=(shifted, *loop.body[1:])), *body[1:])
     with pytest.raises(GraphError, match=r"input X, axis 1: index 5, allowed is 0 <= index < 5"):
-        run(wrong, 2, 5, {I: 2, K: 2})
+        run(wrong, 2, 5, {ROW: 2, K: 2})
 
 
 def test_a_whole_axis_longer_than_its_tile_is_an_error() -> None:
-    x = Ref("x_1", (I, K))
+    x = Ref("x_1", (ROW, K))
     p = program(
-        Let("x_1", (I, K), load("X", I, K)),
-        Let("sum1", (I,), Reduce("sum", K, x)),
-        Store("Y", (I.position,), Ref("sum1", (I,)), (I,)),
+        Let("x_1", (ROW, K), load("X", ROW, K)),
+        Let("sum1", (ROW,), Reduce("sum", K, x)),
+        Store("Y", (ROW.position,), Ref("sum1", (ROW,)), (ROW,)),
         whole=(K,),
     )
-    np.testing.assert_allclose(*(lambda y, x: (y, x.sum(1)))(*run(p, 3, 5, {I: 2, K: 8})))
+    np.testing.assert_allclose(*(lambda y, x: (y, x.sum(1)))(*run(p, 3, 5, {ROW: 2, K: 8})))
     with pytest.raises(ScheduleError, match=r"axis k: extent 5: held whole in a tile of 4"):
-        run(p, 3, 5, {I: 2, K: 4})
+        run(p, 3, 5, {ROW: 2, K: 4})
 
 
 def test_casts_that_the_scheduler_wrote_round_only_when_asked() -> None:
-    x = Ref("x_1", (I, K))
+    x = Ref("x_1", (ROW, K))
     p = program(
-        Let("x_1", (I, K), load("X", I, K)),
-        Let("n1", (I, K), Cast("float16", x)),
-        Let("sum1", (I,), Reduce("sum", K, Ref("n1", (I, K)))),
-        Store("Y", (I.position,), Ref("sum1", (I,)), (I,)),
+        Let("x_1", (ROW, K), load("X", ROW, K)),
+        Let("n1", (ROW, K), Cast("float16", x)),
+        Let("sum1", (ROW,), Reduce("sum", K, Ref("n1", (ROW, K)))),
+        Store("Y", (ROW.position,), Ref("sum1", (ROW,)), (ROW,)),
         whole=(K,),
     )
     values = np.full((1, 3), 1 / 3)
@@ -116,7 +119,7 @@ def test_casts_that_the_scheduler_wrote_round_only_when_asked() -> None:
         for rounding in ("none", "storage"):
             buffers = {"X": values, "Y": np.zeros(1)}
             made = replace(p, narrowed=frozenset({"n1"} if narrowed else ()))
-            run_program(made, {I: 1, K: 3}, buffers, {"m": 1, "n": 3}, rounding)  # type: ignore[arg-type]
+            run_program(made, {ROW: 1, K: 3}, buffers, {"m": 1, "n": 3}, rounding)  # type: ignore[arg-type]
             outcomes[narrowed, rounding] = float(buffers["Y"][0])
     assert outcomes[True, "none"] == pytest.approx(1.0, abs=1e-15)
     assert all(abs(v - 1.0) > 1e-5 for key, v in outcomes.items() if key != (True, "none"))
@@ -150,7 +153,7 @@ def test_programs_print_like_loop_nests() -> None:
 def test_schedules_print_their_bindings_and_say_that_times_are_modelled() -> None:
     s = schedule(matmul().candidate, Target("sm_80"), {"m": 300, "n": 200, "k": 500})[0]
     text = s.text()
-    assert text.startswith("schedule of matmul for sm_80: 1 kernels, merge none\n")
+    assert text.startswith("schedule of matmul for sm_80: 1 kernel, merge none\n")
     assert "mma[k](x_1, w_1)" in text and "rows m; " in text and "modelled " in text
     assert s._repr_html_().startswith("<pre")
 
@@ -165,19 +168,19 @@ def broken(change: str) -> Program:
     x, e, k, update = loop.body
     assert isinstance(update, Update) and isinstance(x, Let) and isinstance(e, Let) and isinstance(k, Let)
     acc = update.accumulator
-    old = Ref("s1~", (I,))
+    old = Ref("s1~", (ROW,))
     changes: dict[str, Program] = {
         "use before definition": program(replace(loop, body=(e, x, k, update)), store),
         "defined twice": program(replace(loop, body=(x, x, e, k, update)), store),
         "never updated": program(replace(loop, body=(x, e, k)), store),
         "updated twice": program(replace(loop, body=(*loop.body, update)), store),
-        "outside its loop": program(loop, Let("o1", (I,), old), store),
+        "outside its loop": program(loop, Let("o1", (ROW,), old), store),
         "axis twice": program(replace(loop, body=(loop,)), store),
-        "no position": program(loop, replace(store, value=Ref("k1", (I, K)))),
-        "every tile": replace(program(loop, store), grid=(I, J)),
+        "no position": program(loop, replace(store, value=Ref("k1", (ROW, K)))),
+        "every tile": replace(program(loop, store), grid=(ROW, J)),
         "wrong guard": program(loop, replace(store, axes=())),
         "wide operand": program(
-            replace(loop, body=(x, e, k, Update(acc, Contract(K, Ref("k1", (I, K)), Ref("x_1", (I, K)))))), store
+            replace(loop, body=(x, e, k, Update(acc, Contract(K, Ref("k1", (ROW, K)), Ref("x_1", (ROW, K)))))), store
         ),
         "undeclared need": program(
             replace(
@@ -188,7 +191,7 @@ def broken(change: str) -> Program:
             store,
         ),
         "nested load": program(
-            replace(loop, body=(x, Let("e1", (I, K), Map("exp", (load("X", I, K),))), k, update)), store
+            replace(loop, body=(x, Let("e1", (ROW, K), Map("exp", (load("X", ROW, K),))), k, update)), store
         ),
         "bound of a later axis": program(replace(loop, upper=J.position), store),
     }
@@ -328,7 +331,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     }
     for damage, text in damages.items():
         path.write_text(text)
-        with pytest.raises(SavedFileError, match="^schedule.json: is "):
+        with pytest.raises(SavedFileError, match=r"^schedule\.json: is "):
             load_schedules(path)
             pytest.fail(damage)
     with pytest.raises(SavedFileError, match="can't be read"):
@@ -337,4 +340,4 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 def test_only_nodes_of_schedules_are_saved(tmp_path: Path) -> None:
     with pytest.raises(CleaveError, match="a Fold can't be saved"):
-        save_schedules([Fold(I, (), (), True)], tmp_path / "x.json")  # type: ignore[list-item]
+        save_schedules([Fold(ROW, (), (), True)], tmp_path / "x.json")  # type: ignore[list-item]

@@ -1,0 +1,116 @@
+"""Kernels of one piece of a partition: placed, lowered, bound, and kept if skeleton and target can run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+
+from cleave.cost.program import Work, modelled, program_work, refusal
+from cleave.errors import ScheduleError
+from cleave.ir.index import evaluate
+from cleave.schedule.bindings import SLICE, bindings
+from cleave.schedule.lower import Lowered, lower
+from cleave.schedule.partition import Piece
+from cleave.schedule.placement import Placement, placements
+from cleave.schedule.request import Request
+from cleave.schedule.roles import Plan
+from cleave.schedule.splits import base_extent, merge_roles
+from cleave.schedule.variants import Variant
+from cleave.tile.plan import Binding
+from cleave.tile.program import Program, program_axes
+from cleave.tile.skeleton import Skeleton, refusals
+
+USUAL_CHUNK = 64
+"""Tile of a chunk axis while none is chosen yet; only sizes of other axes are read off it."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel under one binding, with what it costs. ``chunk``: elements that chunk lengths are multiples of."""
+
+    program: Program
+    placement: Placement
+    binding: Binding
+    skeleton: Skeleton
+    notes: tuple[str, ...]
+    work: Work
+    chunk: int = 1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A variant with its split count; ``chunk`` is the multiple of chunk lengths, None while the kernel may choose."""
+
+    request: Request
+    variant: Variant
+    count: int
+    chunk: int | None = None
+
+    def dims(self, chunk: int) -> dict[str, int]:
+        """All dims, with the count and chunk length of the split."""
+        split = self.variant.split
+        if split is None:
+            return self.request.dims
+        extent = int(evaluate(base_extent(self.request.candidate, split), self.request.dims))
+        length = -(-extent // (self.count * chunk)) * chunk
+        return {**self.request.dims, split.count: self.count, split.chunk: length}
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        return frozenset() if self.variant.split is None else frozenset({self.variant.split.count})
+
+
+def kernels(s: Setting, piece: Piece) -> list[Kernel]:
+    """Kernels of a piece, fastest first; a later set of rows is tried only if an earlier one gives none."""
+    r = s.request
+    sizes = r.sizes(s.dims(s.chunk or USUAL_CHUNK), s.fixed)
+    out: list[Kernel] = []
+    for placement in placements(piece.graph, sizes, tiled=r.config.ablation.iterative_tiling):
+        if out and placement.rank > out[0].placement.rank:
+            break
+        lowered = lower(piece.graph, Plan(placement.roles, fuse=r.config.ablation.horizontal_fusion), piece.folds)
+        r.tiled_names |= {a.name for a in program_axes(lowered.program) if a not in lowered.program.unit}
+        for skeleton in r.skeletons:
+            for binding in _bindings(s, lowered.program, placement, skeleton):
+                made = _costed(s, lowered, placement, binding, skeleton)
+                out += [made] if made is not None else []
+    return sorted(out, key=lambda k: modelled([(k.work, k.binding)], r.target, 1).microseconds)
+
+
+def merge_kernel(s: Setting, piece: Piece, first: Kernel) -> Kernel | None:
+    """The merge in the blocks of the kernel that makes the partials: its roles, rows and tiles follow."""
+    r, split = s.request, s.variant.split
+    assert split is not None
+    roles = merge_roles(first.placement.roles, piece.graph, split.outer)
+    lowered = lower(piece.graph, Plan(roles, fuse=r.config.ablation.horizontal_fusion), piece.folds)
+    tiles = {a: first.binding.tiles.get(a, SLICE) for a in program_axes(lowered.program)}
+    tiles |= {a: SLICE for a in tiles if roles.get(a) == ("loop",)} | {a: 1 for a in lowered.program.unit}
+    if lowered.program.grid != tuple(a for a in first.program.grid if a is not split.outer):
+        r.reject("the merge has another grid than the partials")
+        return None
+    return _costed(s, lowered, first.placement, replaced(first.binding, tiles=tiles), first.skeleton)
+
+
+def _bindings(s: Setting, program: Program, placement: Placement, skeleton: Skeleton) -> Iterator[Binding]:
+    r = s.request
+    sizes = r.sizes(s.dims(s.chunk or USUAL_CHUNK), s.fixed)
+    try:
+        yield from bindings(program, placement, sizes, skeleton, r.forced.tile)
+    except ScheduleError as error:
+        r.errors.append(error)
+
+
+def _costed(s: Setting, lowered: Lowered, placement: Placement, binding: Binding, skeleton: Skeleton) -> Kernel | None:
+    r = s.request
+    why = refusals(skeleton, lowered.program, binding)
+    if why:
+        r.reject(why[0])
+        return None
+    chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
+    work = program_work(lowered.program, binding, s.dims(chunk))
+    too_much = refusal(work, r.target, binding.warps)
+    if too_much is not None:
+        r.reject(too_much)
+        return None
+    return Kernel(lowered.program, placement, binding, skeleton, lowered.notes, work, chunk)

@@ -1,0 +1,132 @@
+"""What was asked of the scheduler, checked: dims have values, names are known, what is forced is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cleave.candidate import Candidate, Fold
+from cleave.config import Config
+from cleave.errors import ScheduleError
+from cleave.ir.dim import check_binding
+from cleave.schedule.placement import Sizes
+from cleave.target import Target
+from cleave.tile.plan import Chain, Merge
+from cleave.tile.skeleton import SKELETONS, Skeleton
+
+
+@dataclass(frozen=True)
+class Forced:
+    """Choices that the caller made: tiles by axis name, a skeleton, a merge, split counts by axis or symbol name."""
+
+    tile: Mapping[str, int] = field(default_factory=dict[str, int])
+    skeleton: str | None = None
+    merge: Merge | None = None
+    split: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass
+class Request:
+    """A candidate, a target and a shape; and what is learnt while plans are tried.
+
+    dims      values of all symbols but those of splits: ``shape``, the representative ones, and ``fixed``
+    reasons   why plans were refused, for the error if none is left
+    errors    of forced tiles; they count if no placement can take them
+    """
+
+    candidate: Candidate
+    target: Target
+    shape: dict[str, int]
+    fixed: dict[str, int]
+    config: Config
+    forced: Forced
+    skeletons: tuple[Skeleton, ...]
+    folds: tuple[Fold, ...]
+    reasons: dict[str, None] = field(default_factory=dict[str, None])
+    errors: list[ScheduleError] = field(default_factory=list[ScheduleError])
+    tiled_names: set[str] = field(default_factory=set[str])
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return {**self.shape, **self.fixed}
+
+    @property
+    def chain(self) -> Chain:
+        return "registers" if self.config.ablation.layout_propagation else "shared"
+
+    def sizes(self, more: Mapping[str, int], fixed: frozenset[str] = frozenset()) -> Sizes:
+        """Extents with further symbols bound; ``fixed`` ones among them have one value in every call."""
+        return Sizes({**self.dims, **more}, frozenset(self.fixed) | fixed)
+
+    def reject(self, reason: str) -> None:
+        self.reasons.setdefault(reason)
+
+    def failure(self) -> ScheduleError:
+        """Why no plan is left."""
+        if self.errors:
+            return self.errors[0]
+        reasons = "; ".join(list(self.reasons)[:4]) or "no placement of its axes"
+        names = ", ".join(k.name for k in self.skeletons)
+        return ScheduleError(f"no kernel of {names} can run it: {reasons}", location=self.candidate.name)
+
+    def check_tiles_used(self) -> None:
+        """A forced tile whose axis no kernel tiles is a mistake, not a wish."""
+        for name in self.forced.tile:
+            if name not in self.tiled_names:
+                allowed = ", ".join(sorted(self.tiled_names))
+                raise ScheduleError(f"tile for {name!r}: allowed are {allowed}", location=self.candidate.name)
+
+
+def make_request(
+    candidate: Candidate, target: Target, bind: Mapping[str, int], config: Config, forced: Forced
+) -> Request:
+    shape, fixed = _bound_dims(candidate, bind)
+    _check_split(candidate, config, forced)
+    folds = tuple(f for f in candidate.folds if f.absorbing) if config.ablation.algebra else ()
+    skeletons = _skeletons(candidate, target, forced.skeleton)
+    return Request(candidate, target, shape, fixed, config, forced, skeletons, folds)
+
+
+def _skeletons(c: Candidate, target: Target, wanted: str | None) -> tuple[Skeleton, ...]:
+    if wanted is not None and wanted not in SKELETONS:
+        raise ScheduleError(f"skeleton {wanted!r}: allowed are {', '.join(SKELETONS)}", location=c.name)
+    chosen = tuple(k for k in SKELETONS.values() if wanted in (None, k.name) and target.arch in k.architectures)
+    if not chosen:
+        found = ", ".join(k.name for k in SKELETONS.values() if target.arch in k.architectures) or "none"
+        raise ScheduleError(f"skeleton {wanted!r} on {target.arch}: allowed are {found}", location=c.name)
+    return chosen
+
+
+def _bound_dims(c: Candidate, bind: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """The representative shape and the fixed values; symbols of splits are not the caller's to bind."""
+    ours = {n for s in c.splits for n in (s.count, s.chunk)}
+    known = {s.name: s for s in (*c.origin.symbols, *c.graph.symbols) if s.name not in ours}
+    for name in bind:
+        if name not in known:
+            raise ScheduleError(f"no dim {name!r}: the graph has {', '.join(sorted(known))}", location=c.name)
+    fixed = {s.name: s.value for s in known.values() if s.value is not None}
+    for name, symbol in known.items():
+        if fixed.get(name, bind.get(name)) != bind.get(name, fixed.get(name)):
+            raise ScheduleError(f"dim {name} = {bind[name]}: allowed is {fixed[name]}", location=c.name)
+        if name not in bind and name not in fixed:
+            raise ScheduleError(f"dim {name} has no value: bind it ({name}=...)", location=c.name)
+        if name in bind:
+            check_binding(symbol, bind[name])
+    return {n: v for n, v in bind.items() if n not in fixed}, fixed
+
+
+def _check_split(c: Candidate, config: Config, forced: Forced) -> None:
+    ablation = config.ablation
+    if c.splits and not (ablation.split and ablation.algebra):
+        raise ScheduleError("the candidate is split, and splitting is switched off", location=c.name)
+    if len(c.splits) > 1:
+        names = ", ".join(s.base for s in c.splits)
+        raise ScheduleError(f"splits of {names}: one split a candidate is allowed", location=c.name)
+    for name, count in forced.split.items():
+        if name not in {n for s in c.splits for n in (s.base, s.count)}:
+            allowed = ", ".join(s.base for s in c.splits) or "none: the candidate has no split"
+            raise ScheduleError(f"split of {name!r}: allowed are {allowed}", location=c.name)
+        if count < 1:
+            raise ScheduleError(f"split count {count}: allowed is >= 1", location=f"axis {name}")
+    if forced.merge not in (None, "none") and not c.splits:
+        raise ScheduleError(f"merge {forced.merge!r}: the candidate has no split", location=c.name)

@@ -1,0 +1,105 @@
+"""Kernel partitions of a candidate, with its split bound: what the chooser costs against each other.
+
+Fused and cut forms are both in the race: a row statistic inside a large matmul is computed again by every tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cleave.candidate import Split
+from cleave.errors import ScheduleError
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Graph, Reduce, free, reductions
+from cleave.ir.index import evaluate
+from cleave.schedule.partition import Partition, Piece, cut, inner_contractions, uncut, waves_of_reductions
+from cleave.schedule.placement import placements
+from cleave.schedule.request import Request
+from cleave.schedule.rows import row_sets, rowless, structure
+from cleave.schedule.splits import base_extent, collapse, cut_at_partials
+from cleave.tile.plan import Merge
+
+SPLIT_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+LEAST_CHUNK = 64
+"""Elements of an axis that are worth a block of their own."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A partition, how its partials are merged, and the split counts to try."""
+
+    partition: Partition
+    merge: Merge = "none"
+    split: Split | None = None
+    counts: tuple[int, ...] = (1,)
+
+
+def variants(r: Request) -> Iterator[Variant]:
+    if not r.config.ablation.iterative_tiling:
+        yield _untiled(r)
+    elif not r.candidate.splits:
+        for partition in _partitions(r, Piece(r.candidate.graph, r.folds)):
+            yield Variant(partition)
+    else:
+        yield from _split(r, r.candidate.splits[0])
+
+
+def _split(r: Request, split: Split) -> Iterator[Variant]:
+    c, merge = r.candidate, r.forced.merge
+    asked = r.forced.split.get(split.base, r.forced.split.get(split.count))
+    extent = int(evaluate(base_extent(c, split), r.dims))
+    useful = tuple(n for n in SPLIT_COUNTS if n == 1 or n <= extent // LEAST_CHUNK)
+    counts = (asked,) if asked is not None else useful
+    if merge == "none" and asked not in (None, 1):
+        raise ScheduleError(f"split count {asked} without a merge: allowed is 1", location=f"axis {split.base}")
+    if 1 in counts and merge in (None, "none"):
+        for partition in _partitions(r, collapse(c, r.folds, split)):
+            yield Variant(partition, "none", split)
+    merged = tuple(n for n in counts if n > 1 or merge is not None)
+    for way in ("second-launch", "last-arriving"):
+        if merged and merge in (None, way):
+            yield Variant(cut_at_partials(c, r.folds, split), way, split, merged)
+
+
+def _untiled(r: Request) -> Variant:
+    """No loop over tiles: every reduction reads its whole axis, and what another reduction needs is stored."""
+    c = r.candidate
+    split = c.splits[0] if c.splits else None
+    piece = Piece(c.graph, ()) if split is None else collapse(c, (), split)
+    waves = waves_of_reductions(piece.graph)
+    return Variant(cut(piece, waves, c.splits, "reductions read whole, kernels cut between them"), "none", split)
+
+
+def _partitions(r: Request, piece: Piece) -> Iterator[Partition]:
+    """Fused if every matmul carries the rows; cut at reductions that tiles repeat; cut at matmuls inside others."""
+    s = structure(piece.graph)
+    sets = row_sets(piece.graph, s)
+    lost = rowless(sets[0], s.contractions) if sets else []
+    waves: list[list[Reduce]] = [lost] if lost else []
+    if lost:
+        yield from _tried(r, piece, waves, "cut at matmuls that carry no rows")
+    else:
+        yield uncut(piece)
+    repeated = _repeated(r, piece.graph)
+    if repeated:
+        yield from _tried(r, piece, [*waves, repeated], "cut at reductions that tiles repeat")
+    inner = [q for q in inner_contractions(piece.graph, (x.reduce for x in s.contractions)) if q not in lost]
+    if inner:
+        yield from _tried(r, piece, [*waves, inner], "cut at matmuls inside other reductions")
+
+
+def _tried(r: Request, piece: Piece, waves: list[list[Reduce]], note: str) -> Iterator[Partition]:
+    try:
+        yield cut(piece, waves, r.candidate.splits, note)
+    except ScheduleError as error:
+        r.reject(str(error))
+
+
+def _repeated(r: Request, g: Graph) -> list[Reduce]:
+    """Reductions without a matmul that lack a column: with that axis on the grid, each tile computes them again."""
+    s = structure(g)
+    contractions = {x.reduce for x in s.contractions}
+    columns: set[Axis] = {a for p in placements(g, r.sizes({})) for a in p.columns if p.roles[a] == ("grid",)}
+    stored = frozenset(s.stored)
+    return [q for q in reductions(*g.terms) if q not in contractions and free(q) <= stored and columns - free(q)]
