@@ -19,6 +19,7 @@ from cleave.pipeline.phases import forced_schedules
 from cleave.pipeline.program import Program, graph_of
 from cleave.pipeline.result import MODELLED, Forced, Report, Result, Trial
 from cleave.pipeline.rulebooks import check_rulebook
+from cleave.pipeline.saved import check_folder
 from cleave.pipeline.trial import make_trial, measured
 from cleave.records import Outcome
 from cleave.rewrite.rulebook import Rulebook
@@ -100,6 +101,8 @@ def optimize(
     ``progress`` is told the phase that begins. What fails is a row of the result. Ctrl-C ends with what was found.
     Errors: bad input (CleaveError).
     """
+    if save is not None:
+        check_folder(save)
     state = _State(graph_of(program), config or Config(), forced or Forced())
     book = Rulebook.default() if rules is None else rules
     state.notes += check_rulebook(book)

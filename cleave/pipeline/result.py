@@ -19,7 +19,7 @@ from cleave.ir.index import symbols_of
 from cleave.kernel import OperatorSource, Resources
 from cleave.records import Outcome
 from cleave.runtime.executable import Executable
-from cleave.tile.plan import Merge, Schedule
+from cleave.tile.plan import KernelPlan, Merge, Schedule
 from cleave.verify import Check, Verdict
 
 MODELLED = "no GPU was used: times are the cost model's, not measured"
@@ -108,6 +108,7 @@ class Trial:
 
     def lines(self) -> Iterator[str]:
         yield f"{self.name}: {self.outcome}, {self.time}" + (f" ({self.detail})" if self.detail else "")
+        yield from (f"  {k.skeleton}: {_bound(k)}" for k in self.schedule.kernels)
         if self.tile is not None:
             yield f"  tile program at a reduced size: {_told(self.tile)}"
         yield from (f"  {b}" for b in self.builds)
@@ -132,6 +133,14 @@ def _counts(s: Schedule) -> list[tuple[str, int]]:
     """Split counts among the values that are compiled in."""
     names = {symbol.name for c in s.chunks for symbol in symbols_of(c.count)}
     return [(k, v) for k, v in s.bind.items() if k in names]
+
+
+def _bound(k: KernelPlan) -> str:
+    """Tiles, warps and stages."""
+    tiles = ", ".join(
+        f"{a.name} {n}" for a, n in sorted(k.binding.tiles.items(), key=lambda pair: pair[0].name) if n > 1
+    )
+    return f"tiles {tiles or 'of one element'}; {k.binding.warps} warps, {k.binding.stages} stages"
 
 
 def _told(check: Check) -> str:

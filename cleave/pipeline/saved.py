@@ -12,6 +12,7 @@ text, so that what runs is what was saved, or an error says that it is not.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -72,9 +73,8 @@ def save_result(result: Result, folder: str | Path) -> None:
 
     Errors: a path that exists and is no saved result, a folder that can't be written.
     """
+    check_folder(folder)
     target = Path(folder)
-    if target.exists() and not _is_result(target):
-        raise SavedFileError("exists and is no saved result; nothing was written", location=str(folder))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -88,6 +88,16 @@ def save_result(result: Result, folder: str | Path) -> None:
         raise SavedFileError(f"can't be written: {error.strerror}", location=str(folder)) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse a place that a result can't be saved to, before hours are spent on one."""
+    target = Path(folder)
+    if target.exists() and not _is_result(target):
+        raise SavedFileError("exists and is no saved result; nothing was written", location=str(folder))
+    above = next(p for p in target.absolute().parents if p.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise SavedFileError(f"can't be written: {above} is no folder that may be written", location=str(folder))
 
 
 def _is_result(folder: Path) -> bool:

@@ -297,6 +297,17 @@ def test_bad_functions(cleave: Callable[..., Run], functions: Path, function: st
     assert message in found.err
 
 
+def test_a_place_that_can_not_be_written_is_told_before_the_search(cleave: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for place, message in [
+        ("file", "exists and is no saved result"),
+        ("file/below", "is no folder that may be written"),
+    ]:
+        found = cleave(f"optimize matmul {MATMUL} --save {tmp_path / place}")
+        assert found.code == 2 and found.out == "" and found.err.count("\n") == 1 and message in found.err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_files_that_do_not_run(cleave: Callable[..., Run], tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def f(:\n")
     found = cleave(f"search {tmp_path / 'broken.py'}:f")
