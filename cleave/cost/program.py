@@ -32,6 +32,12 @@ SAMPLES = (0.1, 0.5, 0.9)
 ADDRESS_REGISTERS = 40
 """Registers for addresses, operands and indices on top of the values that are alive; measured 20 to 90."""
 
+CHUNKS_HELD = 8
+"""16-byte copies of one tile that a thread makes at no extra cost; beyond it each takes ``REGISTERS_A_CHUNK`` more."""
+
+REGISTERS_A_CHUNK = 5
+"""Registers for the addresses of a further copy, fitted to where kernels of one warp began to spill."""
+
 CACHE_OVER_MEMORY = 2.0
 """Bandwidth of the second-level cache over the memory's: an assumption, not measured."""
 
@@ -165,7 +171,7 @@ class _Counter:
         read = {s.term.input for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
         work.distinct_bytes = min(sum(shapes[n] * DTYPES[self.dtypes[n]] for n in read), work.loaded_bytes)
         self.shared(self.program.body, inside=False)
-        work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS
+        work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         self.count_repeats(environments[0])
         return work
 
@@ -269,12 +275,21 @@ class _Counter:
         for s in body:
             if isinstance(s, Loop):
                 self.shared(s.body, inside=True)
-            elif isinstance(s, Let) and isinstance(s.term, Load) and s.name not in self.shared_names:
-                if len(s.axes) >= 2 and self.dtypes[s.term.input] in ("float16", "bfloat16"):
-                    slots = self.binding.stages if inside else 1
-                    self.work.shared_bytes += self.volume(s.axes) * DTYPES[self.dtypes[s.term.input]] * slots
+            elif isinstance(s, Let) and self.is_fed(s):
+                slots = self.binding.stages if inside else 1
+                self.work.shared_bytes += 0 if s.name in self.shared_names else 2 * self.volume(s.axes) * slots
             elif isinstance(s, Let) and s.name in self.operands and not self.has_rows(s.axes):
                 self.work.shared_bytes += 2 * self.volume(s.axes)
+
+    def copy_registers(self) -> int:
+        """Registers for the addresses of the largest tile that the threads copy."""
+        tiles = [self.volume(s.axes) * 2 for s in self.every if isinstance(s, Let) and self.is_fed(s)]
+        chunks = max(tiles, default=0) // (16 * 32 * self.binding.warps)
+        return REGISTERS_A_CHUNK * max(0, chunks - CHUNKS_HELD)
+
+    def is_fed(self, s: Let) -> bool:
+        """Whether a Let is a tile that comes through shared memory."""
+        return isinstance(s.term, Load) and len(s.axes) >= 2 and self.dtypes[s.term.input] in ("float16", "bfloat16")
 
     def has_rows(self, axes: Iterable[Axis]) -> bool:
         return any(a in self.binding.rows for a in axes)

@@ -14,11 +14,13 @@ from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.schedule.placement import Placement, Sizes
 from cleave.tile.plan import Binding
-from cleave.tile.program import Program, loops
+from cleave.tile.program import Contract, Program, loops, tile_terms
 from cleave.tile.skeleton import Skeleton
 
 LOOP_TILES = (32, 64, 128)
 COLUMN_TILES = (32, 64, 128)
+"""The last one for matmuls only: elementwise fragments of 128 columns cost registers and save no traffic."""
+
 SLICE = 16
 """Elements of an output axis that a loop which only stores takes at once."""
 
@@ -33,7 +35,8 @@ def bindings(
     fixed |= {a: _whole_tile(a, sizes, skeleton, tile) for a in program.whole}
     fixed |= {a: _power(sizes.extent(a) or 1) for a in placement.rows[1:]}
     choices = [_options(a, LOOP_TILES, sizes, skeleton, tile) for a in inside]
-    choices += [_options(a, COLUMN_TILES, sizes, skeleton, tile) for a in columns]
+    wide = COLUMN_TILES if any(isinstance(t, Contract) for t in tile_terms(program)) else COLUMN_TILES[:-1]
+    choices += [_options(a, wide, sizes, skeleton, tile) for a in columns]
     for warps, first in _row_tiles(placement, sizes, skeleton, tile):
         for chosen in product(*choices):
             sized = dict(zip((*inside, *columns), chosen, strict=True))

@@ -146,6 +146,13 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from statements(s.body)
 
 
+def tile_terms(program: Program) -> Iterator[TileTerm]:
+    """Terms of all Lets and Updates."""
+    for s in statements(program.body):
+        if isinstance(s, Let | Update):
+            yield s.term
+
+
 def loops(program: Program) -> tuple[Loop, ...]:
     return tuple(s for s in statements(program.body) if isinstance(s, Loop))
 
