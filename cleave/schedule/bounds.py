@@ -12,7 +12,7 @@ from typing import Literal
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Reduce, Term, Where, walk
-from cleave.ir.index import Compare, Index, Position, Pred, axes_of, conjuncts
+from cleave.ir.index import Compare, Index, Position, Pred, axes_of, conjuncts, index, maximum, minimum
 from cleave.schedule.masks import is_identity, without
 
 
@@ -39,6 +39,17 @@ def solve(pred: Pred, a: Axis) -> Bound | None:
     if factor == -1:  # a > rest, or a >= rest
         return Bound("lower", rest + strict)
     return None
+
+
+def loop_bounds(a: Axis, members: Iterable[tuple[Reduce, Term]], fixed: frozenset[Axis]) -> tuple[Index, Index]:
+    """[lower, upper) of a loop: the extent, shortened by the predicates that allow it."""
+    lower, upper = index(0), a.extent
+    for bound in bounds(a, members, fixed):
+        if bound.side == "lower":
+            lower = maximum(lower, bound.value)
+        else:
+            upper = minimum(upper, bound.value)
+    return lower, upper
 
 
 def bounds(a: Axis, members: Iterable[tuple[Reduce, Term]], fixed: frozenset[Axis]) -> Iterator[Bound]:

@@ -18,23 +18,35 @@ def is_restated(g: Group, member: int) -> bool:
     return any(u in g.members and u is not r for u in walk(r.body) if isinstance(u, Reduce))
 
 
+def before(ref: Ref) -> Ref:
+    """An accumulator before this trip."""
+    return Ref(ref.name + "~", ref.axes)
+
+
 def carry_term(
-    g: Group, fold: Fold, place: int, running: Mapping[Reduce, Ref], need: Callable[[Term], Term]
-) -> tuple[Term | None, tuple[str, ...]]:
-    """The carry of one member over the accumulators, and the names that it reads; None if the value is kept as it is.
+    g: Group,
+    fold: Fold,
+    place: int,
+    old: Mapping[Reduce, Ref],
+    new: Mapping[Reduce, Ref],
+    need: Callable[[Term], Term],
+) -> Term:
+    """The carry of one member, from the values of one state (``old``) and of the joint one (``new``).
 
     Parts that no member changes are emitted outside the loop, through ``need``.
     """
-    at = {k: running[r] for r, k in zip(g.members, g.places, strict=True) if k is not None}
-    term = fold.carry[place]
+    member = {k: r for r, k in zip(g.members, g.places, strict=True) if k is not None}
     mapping: dict[Term, Term] = {}
-    for t in walk(term):
+    for t in walk(fold.carry[place]):
         if isinstance(t, Ref):
-            ref = at[int(t.name[3:])]
-            mapping[t] = Ref(ref.name + "~", ref.axes) if t.name.startswith("old") else ref
+            state = old if t.name.startswith("old") else new
+            mapping[t] = state[member[int(t.name[3:])]]
         elif not isinstance(t, Const | IndexValue) and not any(isinstance(u, Ref) for u in walk(t)):
             mapping[t] = need(t)
-    made = replace(term, mapping)
-    if isinstance(made, Ref):
-        return None, ()
-    return made, tuple(at[k].name for k in sorted(carry_reads(term)) if k != place)
+    return replace(fold.carry[place], mapping)
+
+
+def carry_needs(g: Group, fold: Fold, place: int, running: Mapping[Reduce, Ref]) -> tuple[str, ...]:
+    """Names of the other accumulators that a member's carry reads."""
+    member = {k: r for r, k in zip(g.members, g.places, strict=True) if k is not None}
+    return tuple(running[member[k]].name for k in sorted(carry_reads(fold.carry[place])) if k != place)

@@ -28,6 +28,11 @@ class Group:
     def axis(self) -> Axis:
         return self.members[0].axis
 
+    @property
+    def absorbs(self) -> bool:
+        """Whether a tile is computed relative to the joint state, rather than alone and then joined."""
+        return self.fold is None or self.fold.absorbing
+
 
 def group(
     pending: Sequence[Reduce], folds: Sequence[Fold], *, fuse: bool, note: Callable[[str], None] = lambda _: None

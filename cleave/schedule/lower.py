@@ -33,10 +33,10 @@ from cleave.ir.graph import (
     term_indices,
     walk,
 )
-from cleave.ir.index import Index, axes_of, compare, index, maximum, minimum
+from cleave.ir.index import Index, axes_of, compare, index
 from cleave.ir.op import MONOIDS
-from cleave.schedule.bounds import bounds
-from cleave.schedule.carry import carry_term, is_restated
+from cleave.schedule.bounds import loop_bounds
+from cleave.schedule.carry import before, carry_needs, carry_term, is_restated
 from cleave.schedule.clashes import fresh_name, rebind_reduce, separate
 from cleave.schedule.contraction import Sides, narrow_type, product, split_sides
 from cleave.schedule.grouping import Group, group
@@ -60,10 +60,10 @@ class Lowered:
 def lower(g: Graph, plan: Plan, folds: Sequence[Fold] = (), name: str | None = None) -> Lowered:
     """The tile program of a graph under a plan.
 
-    Only absorbing folds let dependent reductions share a loop. Errors: a role of two levels, a value that is needed
-    outside its loop.
+    Only folds let dependent reductions share a loop, absorbing ones at the least cost. Errors: a role of two levels, a
+    value that is needed outside its loop.
     """
-    usable = tuple(f for f in folds if f.absorbing) if plan.absorb else ()
+    usable = tuple(sorted(folds, key=lambda f: not f.absorbing)) if plan.absorb else ()
     outputs, usable, roles = separate(g, plan, usable)
     return _Lowering(g, outputs, replaced(plan, roles=roles), usable).program(name or g.name)
 
@@ -332,35 +332,55 @@ class _Lowering:
     def loop(self, g: Group) -> None:
         a, outer = g.axis, self.scope
         inner = outer.inside(a)
-        running = {r: self.running(r) for r in g.members}
-        values: dict[Term, Term] = {**running}
+        running = {r: self.running(r, "s" if r.op == "sum" else "m") for r in g.members}
+        local = running if g.absorbs else {r: self.running(r, "t") for r in g.members}
+        values: dict[Term, Term] = {**local}
         bodies = {r: replace(r.body, values) for r in g.members}
         accumulators = self.accumulators(g, running)
         lower, upper = self.bounds(a, bodies)
         with self.within(inner):
             self.group(inner, bodies.values())
-            for r in g.members:
+            for number, r in enumerate(g.members):
                 term = self.reduced(r, bodies[r])
+                if not g.absorbs:
+                    term = self.joined(g, number, term, local, running)
                 inner.statements.append(Update(accumulators[r], term))
                 self.record(accumulators[r], term)
         outer.statements.append(Loop(a, lower, upper, tuple(accumulators.values()), tuple(inner.statements)))
-        outer.known.update(values)
+        for r in g.members:
+            outer.known[r] = running[r]
 
-    def running(self, r: Reduce) -> Ref:
-        """The value of a reduction inside its loop, and outside once the loop is done."""
-        ref = Ref(self.fresh("s" if r.op == "sum" else "m"), self.axes(r))
+    def running(self, r: Reduce, base: str) -> Ref:
+        """A value of a reduction inside its loop: the accumulator, known outside once the loop is done, or a tile's."""
+        ref = Ref(self.fresh(base), self.axes(r))
         self.loops[ref] = self.loops_of(r) | {r.axis}
         return ref
 
+    def joined(
+        self, g: Group, number: int, term: TileTerm, local: Mapping[Reduce, Ref], running: Mapping[Reduce, Ref]
+    ) -> TileTerm:
+        """What one tile contributes to the joint state, its members being computed relative to the tile alone."""
+        ref = local[g.members[number]]
+        self.scope.statements.append(Let(ref.name, ref.axes, term))
+        for a in self.order:
+            self.facts.set(ref.name, a, self.facts.derive(term, a))
+        place = g.places[number]
+        if g.fold is None or place is None or not is_restated(g, number):
+            return ref
+        return self.flat(carry_term(g, g.fold, place, local, running, self.need))
+
+    def flat(self, t: Term) -> Term:
+        """A term over emitted values, emitted operation by operation but for the last."""
+        inner = [self.flat(c) for c in children(t)]
+        named = [self.let(c, c, "e") if children(c) else c for c in inner]
+        return rebuild(t, named) if named else t
+
     def bounds(self, a: Axis, bodies: Mapping[Reduce, Term]) -> tuple[Index, Index]:
-        """The extent, shortened by predicates; a bound may move with the grid and with steps around, not with tiles."""
-        lower, upper = index(0), a.extent
-        if self.plan.prune:
-            fixed = frozenset(b for b in self.order if not self.is_loop(b) or (b in self.scope.open and b in self.unit))
-            for bound in bounds(a, bodies.items(), fixed):
-                lower = maximum(lower, bound.value) if bound.side == "lower" else lower
-                upper = minimum(upper, bound.value) if bound.side == "upper" else upper
-        return lower, upper
+        """Bounds of a loop that opens here; they may move with the grid and with steps around, not with tiles."""
+        if not self.plan.prune:
+            return index(0), a.extent
+        fixed = frozenset(b for b in self.order if not self.is_loop(b) or (b in self.scope.open and b in self.unit))
+        return loop_bounds(a, bodies.items(), fixed)
 
     def record(self, c: Accumulator, term: TileTerm) -> None:
         """What an accumulator is beyond each axis: the identity, if every contribution is and nothing restates it."""
@@ -377,10 +397,13 @@ class _Lowering:
         return out
 
     def carry(self, g: Group, number: int, running: Mapping[Reduce, Ref]) -> tuple[Term | None, tuple[str, ...]]:
+        """How the running value of a member is restated, and what that reads; None if it is kept as it is."""
         place = g.places[number]
         if g.fold is None or place is None or not is_restated(g, number):
             return None, ()
-        return carry_term(g, g.fold, place, running, self.need)
+        old = {r: before(ref) for r, ref in running.items()}
+        term = carry_term(g, g.fold, place, old, running, self.need)
+        return (None, ()) if isinstance(term, Ref) else (term, carry_needs(g, g.fold, place, running))
 
     # ---- outputs
 

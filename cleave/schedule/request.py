@@ -82,7 +82,7 @@ def make_request(
 ) -> Request:
     shape, fixed = _bound_dims(candidate, bind)
     _check_split(candidate, config, forced)
-    folds = tuple(f for f in candidate.folds if f.absorbing) if config.ablation.algebra else ()
+    folds = candidate.folds if config.ablation.algebra else ()
     skeletons = _skeletons(candidate, target, forced.skeleton)
     return Request(candidate, target, shape, fixed, config, forced, skeletons, folds)
 

@@ -4,6 +4,7 @@ folds allow."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,6 +125,17 @@ def test_attention_with_a_fold_is_one_loop_that_carries_three_values(name: str) 
     assert len(s.kernels) == 1
     assert sorted(c.op for c in loop.accumulators) == ["max", "sum", "sum"]
     assert sum(c.carry is not None for c in loop.accumulators) == 2
+
+
+def test_a_fold_that_can_not_absorb_joins_the_state_of_each_tile() -> None:
+    case = attention(naive=True, causal=True)
+    joining = replace(case.candidate, folds=tuple(replace(f, absorbing=False) for f in case.candidate.folds))
+    s = schedule(joining, H200, case.shape)[0]
+    (loop,) = loops(s.kernels[0].program)
+    tile = [x.name for x in loop.body if isinstance(x, Let) and x.name.startswith("t") and "_" not in x.name]
+    assert len(loop.accumulators) == len(tile) == 3
+    rng = default_rng(4)
+    assert all(agrees(case, s, case.draw(rng), rng) for _ in range(4))
 
 
 def test_attention_without_folds_needs_finished_statistics() -> None:

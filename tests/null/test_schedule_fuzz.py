@@ -83,7 +83,7 @@ def bindable(t: Term) -> list[Axis]:
 
 def random_cascade(rng: Generator, t: Term, a: Axis, pool: list[Term]) -> Term:
     """Weights relative to a maximum, and reductions of them, masked first at times."""
-    if rng.random() < 0.4:
+    if rng.random() < 0.6:
         t = Where(random_pred(rng), t, const(-np.inf))
     weight = apply("exp_diff", t, fold("max", a, t))
     total, mean = fold("sum", a, weight), fold("sum", a, apply("mul", weight, choose(rng, pool)))
@@ -142,7 +142,7 @@ def random_graph(rng: Generator) -> Graph | None:
     return graph("random", tuple(inputs.values()), outputs)
 
 
-def folds_of(g: Graph) -> list[Fold]:
+def folds_of(g: Graph, *, absorbing: bool = True) -> list[Fold]:
     """(max, sums of exp_diff(x, max) * rest): restated by exp_diff(old max, new max)."""
     found = list[Fold]()
     for m in reductions(*g.terms):
@@ -153,7 +153,7 @@ def folds_of(g: Graph) -> list[Fold]:
         rescale = apply("exp_diff", Ref("old0", ()), Ref("new0", ()))
         carry = [apply("mul", rescale, Ref(f"old{k}", ())) for k in range(1, len(sums) + 1)]
         if sums:
-            found.append(Fold(m.axis, (m, *sums), (Ref("old0", ()), *carry), True))
+            found.append(Fold(m.axis, (m, *sums), (Ref("old0", ()), *carry), absorbing))
     return found
 
 
@@ -188,7 +188,7 @@ def outcome(rng: Generator, seen: Counter[str]) -> None:
         seen["no output"] += 1
         return
     plan = Plan(random_roles(rng, g), *(bool(rng.random() < 0.8) for _ in range(3)))
-    program = lower(g, plan, folds_of(g) if rng.random() < 0.8 else ()).program
+    program = lower(g, plan, folds_of(g, absorbing=bool(rng.random() < 0.7)) if rng.random() < 0.8 else ()).program
     dims = {name: int(rng.integers(0 if rng.random() < 0.2 else 1, ROWS)) for name in "INKT"}
     for a in (a for s in statements(program.body) if isinstance(s, Store) for a in s.once):
         dims[str(a.extent)] = max(dims[str(a.extent)], 1)  # an empty grid stores nothing: schedules require this extent
