@@ -26,7 +26,10 @@ from tests.null import codegen_cases as cases
 torch = pytest.importorskip("torch")
 
 UNITS = 8
-"""Allowed distance from the emulator, in units of the last place at FP16 or BF16: special functions differ there."""
+"""Allowed distance from the emulator, in units of the last place of a typical value at FP16 or BF16.
+
+Special functions differ there, so weights are now and then rounded to a neighbour, and what they sum may cancel.
+"""
 
 
 def call(run: Executable, operator: OperatorSource, arrays: Mapping[str, Any], sizes: cases.Sizes) -> dict[str, Any]:
@@ -64,6 +67,7 @@ def test_the_kernel_equals_the_graph_and_the_emulator(name, rng):
             finite = np.isfinite(expected)
             assert np.array_equal(np.isfinite(got[output]), finite), (sizes, output)
             bits = 8 if any(b.dtype == "bfloat16" for b in operator.inputs) else 11
-            unit = np.maximum(np.abs(expected[finite]), 1e-2) * 2.0 ** (1 - bits)
+            typical = float(np.sqrt(np.mean(expected[finite] ** 2))) if finite.any() else 0.0
+            unit = np.maximum(np.abs(expected[finite]), typical) * 2.0 ** (1 - bits)
             assert np.all(np.abs(got[output][finite] - expected[finite]) <= UNITS * unit), (sizes, output)
     assert run.compiles <= len(operator.kernels)
