@@ -24,6 +24,7 @@ class Tally:
     """Appends rows and counts them by outcome; knows when to stop."""
 
     gpu: Mapping[str, Any]
+    command: str
     deadline: float
     rows: int = 0
     bad: int = 0
@@ -31,6 +32,7 @@ class Tally:
     left_out: int = 0
 
     def add(self, file: str, record: Record) -> None:
+        record.details["command"] = self.command
         append(RECORDS / file, record, self.gpu)
         self.rows += 1
         self.compiles += record.details.get("compiles_after_first_call", 0)
@@ -66,7 +68,8 @@ def measure(minutes: float) -> int:
     from experiments.e00_smoke.prefill import time_prefill
 
     start = time.monotonic()
-    tally = Tally(properties().as_dict(), start + 60 * minutes - 10)
+    command = f"python -m experiments run e00 measure --minutes {minutes:g}"
+    tally = Tally(properties().as_dict(), command, start + 60 * minutes - 10)
     drawn = list(drawn_shapes())
     timed: list[str] = []
     with Worker() as worker:
