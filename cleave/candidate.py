@@ -1,10 +1,11 @@
 """Candidates: what the algebraic search hands to the scheduler, and the file that lies between them.
 
-A *fold* makes dependent reductions over one axis iterable. Its state is a tuple of reductions; ``carry[k]`` restates member k of
-one state relative to a joint state. With refs ``old0, old1, ..`` (a state) and ``new0, new1, ..`` (the joint state):
+A *fold* makes dependent reductions over one axis iterable. Its state is a tuple of reductions; ``carry[k]`` restates
+member k of one state relative to a joint state. With refs ``old0, old1, ..`` (a state) and ``new0, new1, ..`` (the
+joint state):
 
     joining two states X, Y:   new_k = monoid_k(carry_k(old := X), carry_k(old := Y)), in the order of members
-    a loop, absorbing form:    new_k = monoid_k(carry_k(old := running), reduction_k over this tile with members u := new_u)
+    a loop, absorbing form:    new_k = monoid_k(carry_k(old := running), reduction_k over this tile, members u := new_u)
 
 For softmax attention, members (m, l, acc): carry = (old0, exp_diff(old0, new0) * old1, exp_diff(old0, new0) * old2).
 """
@@ -22,18 +23,20 @@ from cleave.ir.axis import Axis
 from cleave.ir.dim import Dim
 from cleave.ir.graph import Graph, Reduce, Term
 from cleave.ir.index import spell
-from cleave.ir.text import parse_graph, parse_term, term_text
+from cleave.ir.instance import CHUNKS, Instance, chunked, greatest_extent
+from cleave.ir.text import parse_graph, parse_index, parse_term, term_text
+from cleave.saved import Saved, read_saved, write_saved
 
-FORMAT = "cleave-candidates"
-VERSION = 1
+FORM = ("cleave-candidates", 1)
 
 
 @dataclass(frozen=True)
 class Fold:
     """How reductions over ``axis`` that depend on one another run as one loop, or are merged from parts.
 
-    ``members`` are reductions of the candidate's graph in dependency order; ``carry[k]`` is a term over ``Ref("old<j>")`` and
-    ``Ref("new<j>")``. ``absorbing`` says that a tile may be computed relative to the joint state (telescoping), see the module.
+    ``members`` are reductions of the candidate's graph in dependency order; ``carry[k]`` is a term over
+    ``Ref("old<j>")`` and ``Ref("new<j>")``. ``absorbing`` says that a tile may be computed relative to the joint state
+    (telescoping).
     """
 
     axis: Axis
@@ -44,7 +47,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Split:
-    """A reduction split with a symbolic count: base axis (by name, in the input graph), its two axes, count and chunk length."""
+    """An axis split with a symbolic count: its name in the input graph, its two pieces, count and chunk length."""
 
     base: str
     outer: Axis
@@ -55,7 +58,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Step:
-    """One rewrite: which rule, where (words such as ``O / mul.0 / sum[t]``), and the terms before and after, as text."""
+    """One rewrite: which rule, where (words such as ``O / mul.0 / sum[t]``), the terms before and after, as text."""
 
     rule: str
     place: str
@@ -66,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True)
 class GraphCost:
-    """Symbolic cost of a graph as a DAG: multiply-adds and other operations, transcendentals, elements moved, dependent passes."""
+    """Symbolic cost of a graph as a DAG: multiply-adds and the like, transcendentals, elements moved, passes."""
 
     work: Dim
     transcendental: Dim
@@ -122,12 +125,22 @@ class Candidate:
         return preformatted(self.text())
 
 
+def split_dims(splits: Iterable[Split], at: Instance, count: int = CHUNKS) -> dict[str, int]:
+    """The dims of an instance with every split in ``count`` chunks (1: the whole axis in one)."""
+    dims = dict(at.dims)
+    for s in splits:
+        # The inner piece has the extent of the axis that was split if there is but one chunk, and room for anything.
+        longest = greatest_extent(s.inner, {**at.dims, s.count: 1, s.chunk: 1 << 20}, at.inputs)
+        dims |= chunked(s.count, s.chunk, longest, count)
+    return dims
+
+
 def as_written(g: Graph) -> Candidate:
     """The input graph as a candidate of its own: no rule, no fold."""
     return Candidate("as written", g, g)
 
 
-# ---- saving and loading -------------------------------------------------------------------------------------------------
+# ---- saving and loading
 
 
 class _SavedFold(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,9 +185,7 @@ class _SavedCandidate(msgspec.Struct, forbid_unknown_fields=True):
     notes: list[str]
 
 
-class _SavedFile(msgspec.Struct, forbid_unknown_fields=True):
-    format: str
-    version: int
+class _SavedFile(Saved):
     origin: str
     candidates: list[_SavedCandidate]
 
@@ -183,24 +194,13 @@ def save_candidates(candidates: Sequence[Candidate], path: str | Path) -> None:
     """Write candidates of one input graph as JSON, atomically."""
     if not candidates:
         raise SavedFileError("no candidates to save", location=str(path))
-    saved = _SavedFile(FORMAT, VERSION, candidates[0].origin.text(), [_saved(c) for c in candidates])
-    target = Path(path)
-    temporary = target.with_name(target.name + ".part")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=1))
-    temporary.replace(target)
+    write_saved(_SavedFile(*FORM, candidates[0].origin.text(), [_saved(c) for c in candidates]), path)
 
 
 def load_candidates(path: str | Path) -> tuple[Candidate, ...]:
     """Read what ``save_candidates`` wrote; anything else is a ``SavedFileError`` that says what is wrong."""
     where = Path(path).name
-    try:
-        saved = msgspec.json.decode(Path(path).read_bytes(), type=_SavedFile)
-    except OSError as error:
-        raise SavedFileError(f"can't be read: {error.strerror}", location=where) from None
-    except msgspec.MsgspecError as error:
-        raise SavedFileError(f"is no saved result: {error}", location=where) from None
-    if saved.format != FORMAT or saved.version != VERSION:
-        raise SavedFileError(f"is {saved.format} version {saved.version}, expected {FORMAT} version {VERSION}", location=where)
+    saved = read_saved(path, _SavedFile, FORM)
     origin = parse_graph(saved.origin, where)
     return tuple(_loaded(c, origin, where) for c in saved.candidates)
 
@@ -214,7 +214,10 @@ def _saved(c: Candidate) -> _SavedCandidate:
         c.name,
         c.graph.text(),
         [_SavedStep(s.rule, s.place, s.before, s.after, s.backward) for s in c.steps],
-        [_SavedFold(f.axis.name, [text(m) for m in f.members], [text(t) for t in f.carry], f.absorbing) for f in c.folds],
+        [
+            _SavedFold(f.axis.name, [text(m) for m in f.members], [text(t) for t in f.carry], f.absorbing)
+            for f in c.folds
+        ],
         [_SavedSplit(s.base, s.outer.name, s.inner.name, s.count, s.chunk) for s in c.splits],
         cost and _SavedCost(spell(cost.work), spell(cost.transcendental), spell(cost.traffic), cost.passes),
         c.exactness,
@@ -231,7 +234,9 @@ def _loaded(saved: _SavedCandidate, origin: Graph, where: str) -> Candidate:
         origin,
         tuple(Step(s.rule, s.place, s.before, s.after, s.backward) for s in saved.steps),
         tuple(_loaded_fold(f, g, where) for f in saved.folds),
-        tuple(Split(s.base, _axis(g, s.outer, where), _axis(g, s.inner, where), s.count, s.chunk) for s in saved.splits),
+        tuple(
+            Split(s.base, _axis(g, s.outer, where), _axis(g, s.inner, where), s.count, s.chunk) for s in saved.splits
+        ),
         None if saved.cost is None else _loaded_cost(saved.cost, g, where),
         saved.exactness,
         tuple(saved.assumptions),
@@ -251,14 +256,15 @@ def _loaded_fold(saved: _SavedFold, g: Graph, where: str) -> Fold:
 
 
 def _loaded_cost(saved: _SavedCost, g: Graph, where: str) -> GraphCost:
-    from cleave.ir.text import parse_index
 
-    work, transcendental, traffic = (parse_index(g, t, where) for t in (saved.work, saved.transcendental, saved.traffic))
+    work, transcendental, traffic = (
+        parse_index(g, t, where) for t in (saved.work, saved.transcendental, saved.traffic)
+    )
     return GraphCost(work, transcendental, traffic, saved.passes)
 
 
 def _axis(g: Graph, name: str, where: str) -> Axis:
-    for a in g.axes:
-        if a.name == name:
-            return a
-    raise SavedFileError(f"axis {name!r} is not in the graph", location=where)
+    found = next((a for a in g.axes if a.name == name), None)
+    if found is None:
+        raise SavedFileError(f"axis {name!r} is not in the graph", location=where)
+    return found

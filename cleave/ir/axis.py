@@ -10,6 +10,7 @@ and position t is t_o * C + t_i.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,6 +42,11 @@ def owners(a: Axis) -> frozenset[Axis]:
     """Every axis that the extent depends on, directly or through the extents of others."""
     direct = axes_of(a.extent)
     return direct.union(*(owners(b) for b in direct))
+
+
+def owners_first(axes: Iterable[Axis]) -> list[Axis]:
+    """Axes in an order in which each comes after those that its extent depends on."""
+    return sorted(axes, key=lambda a: (len(owners(a)), a.name))
 
 
 @dataclass(frozen=True)

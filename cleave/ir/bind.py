@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cleave.errors import ShapeError
 from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph, Input
-from cleave.ir.index import Index, Symbol, evaluate, evaluate_pred, indices_of, show, symbols_of
+from cleave.ir.index import Index, Pred, evaluate, evaluate_pred, indices_of, show, symbols_of
 
 
 def bind_dims(g: Graph, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -26,7 +26,14 @@ def bind_dims(g: Graph, shapes: Mapping[str, Sequence[int]], given: Mapping[str,
         if symbol.value is not None:
             values.setdefault(symbol.name, symbol.value)
     _check_ranks(g, shapes)
-    _solve(g, shapes, values)
+    learn_dims(
+        (
+            (extent, int(size), b.name)
+            for b in g.inputs
+            for extent, size in zip(b.shape, shapes.get(b.name, ()), strict=False)
+        ),
+        values,
+    )
     missing = [name for name in known if name not in values]
     if missing:
         raise ShapeError(f"dim {missing[0]} has no value: bind it ({missing[0]}=...)", location=g.name)
@@ -42,34 +49,42 @@ def _check_ranks(g: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
             raise ShapeError(f"rank {len(got)} (shape {got}), expected [{wanted}]", location=f"input {buffer.name}")
 
 
-def _solve(g: Graph, shapes: Mapping[str, Sequence[int]], values: dict[str, int]) -> None:
-    """Take symbols out of extents until nothing new is learnt."""
-    equations = [
-        (extent, int(size))
-        for buffer in g.inputs
-        if buffer.name in shapes
-        for extent, size in zip(buffer.shape, shapes[buffer.name], strict=True)
-    ]
+def learn_dims(extents: Iterable[tuple[Index, int, str]], values: dict[str, int]) -> dict[str, str]:
+    """Take symbols out of (extent, size, origin) until nothing new is learnt; the origin of each that was.
+
+    A size gives a symbol where the extent is that symbol, or affine in it with the rest known.
+    """
+    equations, origins = list(extents), dict[str, str]()
     learnt = True
     while learnt:
         learnt = False
-        for extent, size in equations:
+        for extent, size, origin in equations:
             found = _solved(extent, size, values)
             if found is not None:
-                values[found[0]] = found[1]
+                name, values[found[0]] = found
+                origins[name] = origin
                 learnt = True
+    return origins
 
 
 def _solved(extent: Index, size: int, values: Mapping[str, int]) -> tuple[str, int] | None:
-    open_symbols: list[Symbol] = [s for s in symbols_of(extent) if s.name not in values]
-    if len(open_symbols) != 1:
+    unknown = [s for s in symbols_of(extent) if s.name not in values]
+    if len(unknown) != 1:
         return None
-    symbol = open_symbols[0]
-    linear = extent.linear_in(symbol)
+    linear = extent.linear_in(unknown[0])
     if linear is None:
         return None
     factor, rest = int(evaluate(linear[0], values)), size - int(evaluate(linear[1], values))
-    return (symbol.name, rest // factor) if factor and rest % factor == 0 else None
+    return (unknown[0].name, rest // factor) if factor and rest % factor == 0 else None
+
+
+def broken_constraint(constraints: Iterable[Pred], values: Mapping[str, int]) -> tuple[Pred, str] | None:
+    """The first constraint that does not hold, and ``a = 1, b = 2``: what it mentions."""
+    for pred in constraints:
+        if not bool(evaluate_pred(pred, values)):
+            mentioned = sorted({s.name for i in indices_of(pred) for s in symbols_of(i)})
+            return pred, ", ".join(f"{name} = {values[name]}" for name in mentioned)
+    return None
 
 
 def check_dims(g: Graph, shapes: Mapping[str, Sequence[int]], values: Mapping[str, int]) -> None:
@@ -83,11 +98,9 @@ def check_dims(g: Graph, shapes: Mapping[str, Sequence[int]], values: Mapping[st
                 raise ShapeError(f"extent {size}, expected {wanted}{because}", location=where)
     for symbol in g.symbols:
         check_binding(symbol, values[symbol.name])
-    for pred in g.constraints:
-        if not bool(evaluate_pred(pred, values)):
-            mentioned = sorted({s.name for i in indices_of(pred) for s in symbols_of(i)})
-            given = ", ".join(f"{name} = {values[name]}" for name in mentioned)
-            raise ShapeError(f"constraint {pred} does not hold for {given}", location=g.name)
+    broken = broken_constraint(g.constraints, values)
+    if broken is not None:
+        raise ShapeError("constraint {} does not hold for {}".format(*broken), location=g.name)
 
 
 def _origin(g: Graph, shapes: Mapping[str, Sequence[int]], here: Input, extent: Index) -> str:

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -30,14 +30,14 @@ from cleave.ir.text import parse_graph
 from cleave.pipeline.phases import forced_schedules
 from cleave.pipeline.result import Forced, Report, Result, Trial
 from cleave.records import Outcome
+from cleave.saved import Saved, read_saved, write_saved
 from cleave.target import Target
 from cleave.tile.plan import Schedule
 from cleave.verify import Check, Step, Verdict
 from cleave.verify import Outcome as Checked
 
-FORMAT, VERSION = "cleave-result", 1
+FORM = ("cleave-result", 1)
 GRAPH, CANDIDATES, SCHEDULES, REPORT = "graph.txt", "candidates.json", "schedule.json", "report.json"
-_Saved = TypeVar("_Saved")
 
 
 class _SavedSchedule(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,17 +50,13 @@ class _SavedSchedule(msgspec.Struct, forbid_unknown_fields=True):
     text: str
 
 
-class _SavedSchedules(msgspec.Struct, forbid_unknown_fields=True):
-    format: str
-    version: int
+class _SavedSchedules(Saved):
     config: Config
     forced: Forced
     schedules: list[_SavedSchedule]
 
 
-class _SavedReport(msgspec.Struct, forbid_unknown_fields=True):
-    format: str
-    version: int
+class _SavedReport(Saved):
     environment: dict[str, Any]
     result: dict[str, Any]
 
@@ -122,15 +118,11 @@ def _write(result: Result, folder: Path) -> None:
     if result.candidates:
         save_candidates(result.candidates, folder / CANDIDATES)
     schedules = [_saved_schedule(t.schedule) for t in result.trials]
-    _write_json(folder / SCHEDULES, _SavedSchedules(FORMAT, VERSION, result.config, result.forced, schedules))
+    write_saved(_SavedSchedules(*FORM, result.config, result.forced, schedules), folder / SCHEDULES)
     for number, trial in enumerate(result.trials):
         for name, content in _kernel_files(number, trial):
             (folder / name).write_bytes(content)
-    _write_json(folder / REPORT, _SavedReport(FORMAT, VERSION, environment(), result.as_dict()))
-
-
-def _write_json(path: Path, value: msgspec.Struct) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+    write_saved(_SavedReport(*FORM, environment(), result.as_dict()), folder / REPORT)
 
 
 def _kernel_files(number: int, trial: Trial) -> Iterator[tuple[str, bytes]]:
@@ -155,7 +147,7 @@ def load(folder: str | Path) -> Result:
     """
     source = Path(folder)
     g, candidates, report = _parts(source)
-    saved = _decoded(source, SCHEDULES, _SavedSchedules)
+    saved = read_saved(source / SCHEDULES, _SavedSchedules, FORM)
     rows: list[dict[str, Any]] = _list(report.result, "trials")
     if len(rows) != len(saved.schedules):
         raise SavedFileError(f"{len(rows)} trials, {len(saved.schedules)} schedules in {SCHEDULES}", location=REPORT)
@@ -190,7 +182,7 @@ def _parts(source: Path) -> tuple[Graph, tuple[Candidate, ...], _SavedReport]:
     candidates = load_candidates(source / CANDIDATES) if (source / CANDIDATES).exists() else ()
     if any(c.origin != g for c in candidates):
         raise SavedFileError(f"belongs to another graph than {GRAPH}", location=CANDIDATES)
-    return g, candidates, _decoded(source, REPORT, _SavedReport)
+    return g, candidates, read_saved(source / REPORT, _SavedReport, FORM)
 
 
 def _report(saved: _SavedReport) -> Report:
@@ -213,21 +205,6 @@ def _graph(source: Path) -> Graph:
         raise SavedFileError(f"no saved result: {GRAPH}: {error.strerror}", location=str(source)) from None
     except UnicodeDecodeError:
         raise SavedFileError("is no text", location=GRAPH) from None
-
-
-def _decoded(source: Path, name: str, kind: type[_Saved]) -> _Saved:
-    try:
-        found = msgspec.json.decode((source / name).read_bytes(), type=kind)
-    except OSError as error:
-        raise SavedFileError(f"can't be read: {error.strerror}", location=name) from None
-    except msgspec.MsgspecError as error:
-        raise SavedFileError(f"is no saved result: {error}", location=name) from None
-    written = (getattr(found, "format", ""), getattr(found, "version", 0))
-    if written != (FORMAT, VERSION):
-        raise SavedFileError(
-            f"is {written[0]} version {written[1]}, expected {FORMAT} version {VERSION}", location=name
-        )
-    return found
 
 
 def _list(result: dict[str, Any], key: str) -> list[dict[str, Any]]:

@@ -14,8 +14,9 @@ from operator import index as as_integer
 from typing import Any
 
 from cleave.errors import ArgumentError, GraphError
+from cleave.ir.bind import broken_constraint, learn_dims
 from cleave.ir.dim import check_binding
-from cleave.ir.index import Index, Symbol, evaluate, evaluate_pred, indices_of, show, symbols_of
+from cleave.ir.index import Index, Symbol, evaluate, indices_of, show, symbols_of
 from cleave.ir.op import DTYPES
 from cleave.kernel import Buffer, OperatorSource
 from cleave.runtime.arrays import ArrayView, contiguous_strides
@@ -98,7 +99,7 @@ def _axis(buffer: Buffer, axis: int) -> str:
     return extent if name in (extent, str(axis)) else f"{name}={extent}"
 
 
-# ---- dims ----------------------------------------------------------------------------------------------------------
+# ---- dims
 
 
 def solve_dims(
@@ -119,7 +120,14 @@ def solve_dims(
     for name, symbol in known.items():
         if symbol.value is not None and name not in values:
             values[name], origins[name] = symbol.value, "as declared"
-    _solve(operator.inputs, shapes, values, origins)
+    origins |= learn_dims(
+        (
+            (extent, int(size), f"from input {b.name}, axis {b.axis_name(axis)}")
+            for b in operator.inputs
+            for axis, (extent, size) in enumerate(zip(b.shape, shapes[b.name], strict=True))
+        ),
+        values,
+    )
     for name in known:
         if name not in values:
             raise ArgumentError(f"dim {name} has no value: pass {name}=...", location=operator.name)
@@ -127,35 +135,11 @@ def solve_dims(
     _check_facts(operator, known, values, origins)
     for symbol, expression in operator.derived:
         values[symbol.name] = int(evaluate(expression, values))
-    _check_constraints(operator, values)
+    # constraints may mention derived symbols: a chunk length that covers its extent
+    broken = broken_constraint(operator.constraints, values)
+    if broken is not None:
+        raise ArgumentError("{!r} does not hold: {}".format(*broken), location=operator.name)
     return values
-
-
-def _solve(
-    buffers: Sequence[Buffer], shapes: Mapping[str, Sequence[int]], values: dict[str, int], origins: dict[str, str]
-) -> None:
-    """Take symbols out of extents until nothing new is learnt."""
-    open_extents = [(b, axis) for b in buffers for axis in range(len(b.shape))]
-    learnt = True
-    while learnt:
-        learnt = False
-        for buffer, axis in open_extents:
-            found = _solved(buffer.shape[axis], int(shapes[buffer.name][axis]), values)
-            if found is not None:
-                name, values[found[0]] = found
-                origins[name] = f"from input {buffer.name}, axis {buffer.axis_name(axis)}"
-                learnt = True
-
-
-def _solved(extent: Index, size: int, values: Mapping[str, int]) -> tuple[str, int] | None:
-    unknown = [s for s in symbols_of(extent) if s.name not in values]
-    if len(unknown) != 1:
-        return None
-    linear = extent.linear_in(unknown[0])
-    if linear is None:
-        return None
-    factor, rest = int(evaluate(linear[0], values)), size - int(evaluate(linear[1], values))
-    return (unknown[0].name, rest // factor) if factor and rest % factor == 0 else None
 
 
 def _check_extents(
@@ -194,16 +178,7 @@ def _check_facts(
             raise ArgumentError(f"{error.message} ({origins[name]})", location=operator.name) from None
 
 
-def _check_constraints(operator: OperatorSource, values: Mapping[str, int]) -> None:
-    """Constraints may mention derived symbols: a chunk length that covers its extent."""
-    for pred in operator.constraints:
-        if not bool(evaluate_pred(pred, values)):
-            used = sorted({s.name for i in indices_of(pred) for s in symbols_of(i)})
-            shown = ", ".join(f"{name} = {values[name]}" for name in used)
-            raise ArgumentError(f"{pred!r} does not hold: {shown}", location=operator.name)
-
-
-# ---- memory --------------------------------------------------------------------------------------------------------
+# ---- memory
 
 
 def check_layout(buffer: Buffer, array: ArrayView, *, role: str = "input") -> tuple[int, ...]:

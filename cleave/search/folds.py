@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cleave.candidate import Fold, Split
+from cleave.candidate import Fold, Split, split_dims
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import (
@@ -42,9 +42,9 @@ from cleave.ir.graph import (
     walk,
 )
 from cleave.ir.index import Index, index, of, show_pred
-from cleave.ir.interp import Space, value
+from cleave.ir.instance import CHUNKS, Instance
+from cleave.ir.interp import Space, make_space, value
 from cleave.ir.op import MAPS, MONOIDS
-from cleave.search.instance import Instance
 from cleave.search.reducibility import is_small
 
 Array = NDArray[Any]
@@ -149,7 +149,8 @@ class Trial:
 
 
 def make_trial(g: Graph, splits: Sequence[Split], instance: Instance) -> Trial:
-    return Trial(instance.space(g, splits), instance.space(g, splits, count=1), {}, {})
+    chunks, whole = (make_space(g.axes, instance.inputs, split_dims(splits, instance, count)) for count in (CHUNKS, 1))
+    return Trial(chunks, whole, {}, {})
 
 
 def holds(p: Pattern, trial: Trial, *, absorbing: bool = False) -> bool:

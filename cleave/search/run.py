@@ -11,6 +11,7 @@ from cleave.config import Config
 from cleave.cost.graph import Estimate, estimate, graph_cost
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph
+from cleave.ir.instance import Instance, small_instance
 from cleave.rewrite.rulebook import Rulebook
 from cleave.search import engine
 from cleave.search.decode import Decoder, chosen_terms, decode
@@ -21,7 +22,6 @@ from cleave.search.explain import Derivations
 from cleave.search.extract import Choice, Extraction, Limits, configurations, extract, form
 from cleave.search.folds import Pattern, dependent_passes, folds_of, patterns
 from cleave.search.found import Found
-from cleave.search.instance import Instance, small_instance
 from cleave.search.price import prices
 from cleave.search.reducibility import reducibility_table
 from cleave.search.report import Report, Seconds

@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 
 from cleave.candidate import Step
 from cleave.errors import CleaveError
-from cleave.ir.axis import Axis, owners
+from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph, Term, axes_in, free, substitute_axes
-from cleave.ir.index import evaluate
+from cleave.ir.instance import Instance, chunked, greatest_extent
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.text import shared_names, show_term
 from cleave.rewrite.rule import Exactness, Rule
 from cleave.search.decode import Decoder
 from cleave.search.encode import AxisSplit
 from cleave.search.explain import Derivations, NoDerivation, Rewrite, equations, replays
-from cleave.search.instance import Instance, chunked
 from cleave.search.term import ETerm
 
 Array = NDArray[Any]
@@ -134,10 +133,7 @@ def _space(axes: Sequence[Axis], splits: Mapping[str, AxisSplit], instance: Inst
     """Some axes of the input graph and both pieces of those that may be split."""
     dims = dict(instance.dims)
     for split in splits.values():
-        order = sorted(owners(split.axis), key=lambda a: (len(owners(a)), a.name))
-        around = make_space(tuple(order), instance.inputs, dims)
-        longest = int(np.max(evaluate(split.axis.extent, around.environment, instance.inputs), initial=1))
-        dims |= chunked(split.count, split.chunk, longest)
+        dims |= chunked(split.count, split.chunk, greatest_extent(split.axis, dims, instance.inputs))
     return make_space(tuple(_order(axes, splits)), instance.inputs, dims)
 
 

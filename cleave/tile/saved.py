@@ -15,19 +15,17 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
-
 from cleave.errors import CleaveError, SavedFileError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Cast, Const, Graph, IndexValue, Input, Load, Map, Output, Reduce, Ref, Where
 from cleave.ir.index import And, BoolRead, Compare, Floor, Index, Max, Min, Mod, Not, Or, Position, Read, Symbol
+from cleave.saved import Saved, read_saved, write_saved
 from cleave.target import Target
 from cleave.tile.check import check_program
 from cleave.tile.plan import Binding, Chunk, KernelPlan, Modelled, Schedule
 from cleave.tile.program import Accumulator, Buffer, Contract, Let, Loop, Program, Store, Update
 
-FORMAT = "cleave-schedules"
-VERSION = 1
+FORM = ("cleave-schedules", 1)
 
 _CLASSES: dict[str, Callable[..., Any]] = {
     c.__name__: c
@@ -40,9 +38,7 @@ _CLASSES: dict[str, Callable[..., Any]] = {
 }
 
 
-class _SavedFile(msgspec.Struct, forbid_unknown_fields=True):
-    format: str
-    version: int
+class _SavedFile(Saved):
     text: list[str]
     nodes: list[list[Any]]
     schedules: list[Any]
@@ -53,25 +49,13 @@ def save_schedules(schedules: Sequence[Schedule], path: str | Path) -> None:
     table = _Writer()
     entries = [table.encode(s) for s in schedules]
     text = [line for s in schedules for line in s.text().splitlines()]
-    saved = _SavedFile(FORMAT, VERSION, text, table.nodes, entries)
-    target = Path(path)
-    temporary = target.with_name(target.name + ".part")
-    temporary.write_bytes(msgspec.json.encode(saved))
-    temporary.replace(target)
+    write_saved(_SavedFile(*FORM, text, table.nodes, entries), path, indent=-1)
 
 
 def load_schedules(path: str | Path) -> tuple[Schedule, ...]:
     """Read what ``save_schedules`` wrote; anything else is a ``SavedFileError`` that says what is wrong."""
     where = Path(path).name
-    try:
-        saved = msgspec.json.decode(Path(path).read_bytes(), type=_SavedFile)
-    except OSError as error:
-        raise SavedFileError(f"can't be read: {error.strerror}", location=where) from None
-    except msgspec.MsgspecError as error:
-        raise SavedFileError(f"is no saved schedule: {error}", location=where) from None
-    if saved.format != FORMAT or saved.version != VERSION:
-        found = f"{saved.format} {saved.version}"
-        raise SavedFileError(f"is {found}, expected {FORMAT} {VERSION}", location=where)
+    saved = read_saved(path, _SavedFile, FORM, what="schedule")
     try:
         table = _Reader(saved.nodes)
         found = tuple(table.decode(entry) for entry in saved.schedules)

@@ -12,8 +12,9 @@ from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph, free
 from cleave.ir.index import axes_of
+from cleave.ir.instance import Instance, fixed_dims
 from cleave.ir.interp import interpret
-from cleave.verify.instantiate import Array, Instance, Sizes, draw_inputs, fixed_dims, split_values
+from cleave.verify.instantiate import Array, Sizes, draw_data, split_values
 from cleave.verify.metric import ALGEBRA, MAGNITUDE, Comparison, compare, with_magnitudes
 from cleave.verify.verdict import Check, Outcome, Step
 
@@ -67,7 +68,7 @@ def _reference(measured: Graph, s: Sizes, rng: np.random.Generator) -> Reference
     dims = {**fixed_dims(measured), **s.dims}
     tries = _DRAWS if any(i.dtype in ("int32", "int64") for i in measured.inputs) else 1
     for _ in range(tries):
-        inputs = draw_inputs(measured, dims, s.data, rng)
+        inputs = draw_data(measured, dims, s.data, rng)
         try:
             values = interpret(measured, inputs, dims)
         except CleaveError:

@@ -18,20 +18,10 @@ from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
 from cleave.ir.graph import Graph, Output, axes_in
-from cleave.ir.index import axes_of, evaluate, evaluate_pred
+from cleave.ir.index import axes_of, evaluate
+from cleave.ir.instance import below, greatest_extents, meets, shape_of
 from cleave.ir.op import FLOATS, round_to
-from cleave.verify.instantiate import (
-    Chunks,
-    Data,
-    Sizes,
-    below,
-    draw_inputs,
-    fixed_dims,
-    floats,
-    footprint,
-    greatest_extents,
-    split_values,
-)
+from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, footprint, split_values
 from cleave.verify.metric import ALGEBRA, Comparison, Tolerance, compare, graph_tolerance, magnitude
 from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, stored, values_at
 from cleave.verify.verdict import Check, Outcome, Step
@@ -159,14 +149,14 @@ def _drawn_inputs(
     """Inputs that cost no memory; integer inputs are real arrays, since their values have to fit one another."""
     out: dict[str, Any] = {}
     for i in g.inputs:
-        shape = tuple(int(evaluate(e, dims)) for e in i.shape)
+        shape = shape_of(i, dims)
         seed = below(2**62, rng)
         if i.dtype in FLOATS:
             out[i.name] = Drawn(shape, seed, *data) if shape else floats(shape, Data.PLAIN, rng)
         elif i.dtype == "bool":
             out[i.name] = Drawn(shape, seed, dtype=np.dtype(np.bool_))
     rest = Graph(g.name, tuple(i for i in g.inputs if i.name not in out), g.outputs, g.constraints)
-    return {**out, **draw_inputs(rest, dims, Data.PLAIN, rng)}
+    return {**out, **draw_data(rest, dims, Data.PLAIN, rng)}
 
 
 def _has_integers(g: Graph) -> bool:
@@ -179,8 +169,7 @@ def _bound_splits(
     """Counts and chunks as the caller bound them, otherwise a count that does not divide."""
     drawn = split_values(c, Sizes(dims, Chunks.SOME), inputs, rng)
     chosen = {**drawn, **{n: bind[n] for n in drawn if n in bind}}
-    values = {**fixed_dims(c.graph), **dims, **chosen}
-    return chosen if all(bool(evaluate_pred(p, values)) for p in c.graph.constraints) else drawn
+    return chosen if meets(c.graph, {**dims, **chosen}) else drawn
 
 
 # ---- kernel half
@@ -224,7 +213,7 @@ def draw_rounded(
     g: Graph, dims: Mapping[str, int], rng: np.random.Generator, data: Data = Data.PLAIN
 ) -> dict[str, Array]:
     """Inputs as an operator gets them: floats rounded to their storage type (bfloat16 as float32), flags, integers."""
-    drawn = draw_inputs(g, dims, data, rng)
+    drawn = draw_data(g, dims, data, rng)
     out: dict[str, Array] = {}
     for i in g.inputs:
         array = np.asarray(drawn[i.name])

@@ -16,10 +16,11 @@ from cleave.candidate import Candidate, Fold
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Reduce, Ref, Term, axes_in, free, reductions, walk
+from cleave.ir.instance import Instance, below
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.op import MONOIDS
 from cleave.verify.equivalence import references
-from cleave.verify.instantiate import Array, Instance, Sizes, below, split_values
+from cleave.verify.instantiate import Array, Sizes, split_values
 from cleave.verify.metric import ALGEBRA, Comparison, compare, magnitude
 from cleave.verify.verdict import Check, Outcome, Step
 

@@ -8,21 +8,30 @@ data      both signs, negative scalars, zeros, large, tiny, blocks of zeros or o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cleave.candidate import Candidate, Split
 from cleave.errors import CleaveError
-from cleave.ir.axis import Axis, owners
-from cleave.ir.graph import Graph, Input, Reduce, Term, free, walk
-from cleave.ir.index import Symbol, evaluate, evaluate_pred, inputs_of, symbols_of
-from cleave.ir.interp import make_space, operands
-from cleave.ir.op import FLOATS
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Graph, Reduce, Term, free, walk
+from cleave.ir.index import symbols_of
+from cleave.ir.instance import (
+    below,
+    dims_near,
+    draw_inputs,
+    fitted,
+    free_symbols,
+    greatest_extent,
+    greatest_extents,
+    meets,
+)
+from cleave.ir.interp import operands
 
 Array = NDArray[Any]
 
@@ -61,18 +70,6 @@ class Sizes:
     data: Data = Data.PLAIN
 
 
-@dataclass(frozen=True)
-class Instance:
-    """Everything that is needed to evaluate a graph and its candidate."""
-
-    dims: Mapping[str, int]
-    inputs: Mapping[str, Array] = field(repr=False)
-    data: Data
-
-    def __str__(self) -> str:
-        return ", ".join(f"{k}={v}" for k, v in self.dims.items()) + f", data: {self.data}"
-
-
 # ---- sizes
 
 
@@ -102,10 +99,10 @@ def _shrunk(g: Graph, dims: Mapping[str, int], limit: int) -> dict[str, int]:
     out = dict(dims)
     small = [p for p in _PRIMES if p not in out.values()]
     for s in sorted(free_symbols(g), key=lambda s: (s.name in reduced, s.name)):
-        if footprint(g.terms, greatest_extents(g.axes, {**fixed_dims(g), **out}, {})) <= limit:
+        if footprint(g.terms, greatest_extents(g.axes, out, {})) <= limit:
             break
-        changed = {**out, s.name: _fitted(s, small[0] if small else 2)}
-        if _holds(g, changed):
+        changed = {**out, s.name: fitted(s, small[0] if small else 2)}
+        if meets(g, changed):
             out, small = changed, small[1:]
     return out
 
@@ -117,12 +114,11 @@ def _cycle(values: Sequence[Data]) -> Iterator[Data]:
 
 def prime_dims(g: Graph, rng: np.random.Generator, pool: Sequence[int]) -> Iterator[dict[str, int]]:
     """One assignment of different values from the pool, and one in the reverse order, as the constraints allow."""
-    symbols = free_symbols(g)
-    order = [s.name for s in symbols]
+    order = [s.name for s in free_symbols(g)]
     rng.shuffle(order)
     for names in (order, order[::-1]):
         wish = dict(zip(names, _different(pool, len(names)), strict=True))
-        found = _near(g, symbols, wish, rng)
+        found = dims_near(g, wish, rng)
         if found is not None:
             yield found
 
@@ -134,59 +130,15 @@ def _different(pool: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _special_dims(g: Graph, rng: np.random.Generator) -> Iterator[dict[str, int]]:
-    symbols = free_symbols(g)
     bases = list(prime_dims(g, rng, _PRIMES))
     if not bases:
         return
-    for s in symbols:
+    for s in free_symbols(g):
         for value in (1, 0):
             base = bases[below(len(bases), rng)]
             changed = {**base, s.name: value}
-            if _allowed(s, value) and _holds(g, changed):
+            if fitted(s, -(-value // s.multiple)) == value and meets(g, changed):
                 yield changed
-
-
-def free_symbols(g: Graph) -> tuple[Symbol, ...]:
-    """Dims that are not fixed by their facts."""
-    return tuple(s for s in g.symbols if s.value is None)
-
-
-def fixed_dims(g: Graph) -> dict[str, int]:
-    return {s.name: s.value for s in g.symbols if s.value is not None}
-
-
-def _near(
-    g: Graph, symbols: Sequence[Symbol], wish: Mapping[str, int], rng: np.random.Generator
-) -> dict[str, int] | None:
-    """The wished values, moved to what the facts allow; shuffled and repeated until the constraints hold."""
-    values = list(wish.values())
-    for attempt in range(_TRIES):
-        dims = {s.name: _fitted(s, wish[s.name]) for s in symbols} if attempt == 0 else {}
-        if attempt:
-            # Constraints that tie dims to one another leave no room for different primes: try small values freely.
-            drawn = rng.permutation(values) if attempt < _TRIES // 4 else rng.integers(1, 13, len(values))
-            dims = {s.name: _fitted(s, int(v)) for s, v in zip(symbols, drawn, strict=True)}
-        if _holds(g, dims):
-            return dims
-    return None
-
-
-def _fitted(s: Symbol, value: int) -> int:
-    """A value that the symbol's facts allow: a multiple, within its range."""
-    value = max(s.minimum, value * s.multiple)
-    value += -value % s.multiple
-    if s.maximum is not None and value > s.maximum:
-        value = s.maximum - s.maximum % s.multiple
-    return value
-
-
-def _allowed(s: Symbol, value: int) -> bool:
-    return s.minimum <= value and (s.maximum is None or value <= s.maximum) and value % s.multiple == 0
-
-
-def _holds(g: Graph, dims: Mapping[str, int]) -> bool:
-    values = {**fixed_dims(g), **dims}
-    return all(bool(evaluate_pred(p, values)) for p in g.constraints)
 
 
 # ---- splits
@@ -196,7 +148,7 @@ def split_values(c: Candidate, sizes: Sizes, inputs: Mapping[str, Array], rng: n
     """Counts and chunk lengths of the candidate's splits: S * C >= extent, with the least C or longer."""
     out: dict[str, int] = {}
     for split in c.splits:
-        extent = base_extent(c, split, {**fixed_dims(c.origin), **sizes.dims}, inputs)
+        extent = base_extent(c, split, sizes.dims, inputs)
         count = out.setdefault(split.count, _count(extent, sizes.chunks, rng))
         least = max(-(-extent // count), 1) + sizes.slack
         out[split.chunk] = max(out.get(split.chunk, 0), least)
@@ -219,26 +171,15 @@ def base_extent(c: Candidate, split: Split, dims: Mapping[str, int], inputs: Map
     base = next((a for a in c.origin.axes if a.name == split.base), None)
     if base is None:
         raise CleaveError(f"split of {split.base}, which the input graph does not have", location=c.name)
-    order = tuple(a for a in c.origin.axes if a is base or a in owners(base))
-    space = make_space(order, inputs, dims)
-    return int(np.asarray(evaluate(base.extent, space.environment, inputs)).max(initial=0))
+    return greatest_extent(base, dims, inputs)
 
 
 # ---- data
 
 
-def draw_inputs(g: Graph, dims: Mapping[str, int], data: Data, rng: np.random.Generator) -> dict[str, Array]:
-    """Fresh values of every input, integers included (see ``_integers``: they may have to be drawn again)."""
-    values = {**fixed_dims(g), **dims}
-    return {i.name: _draw(i, tuple(int(evaluate(e, values)) for e in i.shape), data, rng) for i in g.inputs}
-
-
-def _draw(source: Input, shape: tuple[int, ...], data: Data, rng: np.random.Generator) -> Array:
-    if source.dtype in FLOATS:
-        return floats(shape, data, rng)
-    if source.dtype == "bool":
-        return _booleans(shape, rng)
-    return _integers(shape, rng)
+def draw_data(g: Graph, dims: Mapping[str, int], data: Data, rng: np.random.Generator) -> dict[str, Array]:
+    """Fresh values of every input, floats of a pattern; integers may have to be drawn again until they fit."""
+    return draw_inputs(g, dims, rng, real=lambda shape: floats(shape, data, rng))
 
 
 def floats(shape: tuple[int, ...], data: Data, rng: np.random.Generator) -> Array:
@@ -272,39 +213,9 @@ def _blocks(values: Array, rng: np.random.Generator) -> Array:
     return out
 
 
-def _booleans(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """About half true, with one row that is false."""
-    out = rng.random(shape) < 0.5
-    if out.ndim and out.shape[0]:
-        out[below(out.shape[0], rng)] = False
-    return out
-
-
-def _integers(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Lengths, positions in a table, or offsets: which of them an input holds shows when the graph is evaluated."""
-    highest = 1 + below(5, rng)
-    drawn = rng.integers(0, highest + 1, shape)
-    if len(shape) == 1 and rng.random() < 0.5:
-        drawn = np.sort(drawn)
-        drawn[:1] = 0
-    return drawn
-
-
-def below(limit: int, rng: np.random.Generator) -> int:
-    """A random integer 0 <= n < limit."""
-    return int(cast(Any, rng.integers(limit)))
-
-
 # ---- size of an evaluation
 
 
 def footprint(terms: Iterable[Term], positions: Mapping[Axis, int]) -> int:
     """Elements of the largest array that evaluating terms makes, given how many positions each axis has."""
     return max((prod(max(positions[a], 1) for a in free(t)) for t in walk(*terms, below=operands)), default=1)
-
-
-def greatest_extents(axes: Iterable[Axis], dims: Mapping[str, int], inputs: Mapping[str, Array]) -> dict[Axis, int]:
-    """The greatest extent of every axis (owners of ragged ones first); 1 where it reads an input that is not given."""
-    known = tuple(a for a in axes if inputs_of(a.extent) <= inputs.keys())
-    space = make_space(known, inputs, dims)
-    return {a: space.environment[a].size if a in space.environment else 1 for a in axes}

@@ -13,11 +13,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cleave.ir.axis import Axis, owners
+from cleave.ir.axis import Axis, owners_first
 from cleave.ir.graph import Output, Term, axes_in, free, rename_axis
 from cleave.ir.index import Atom, Index, Position, axes_of, evaluate, substitute
+from cleave.ir.instance import greatest_extents
 from cleave.ir.interp import make_space, value
-from cleave.verify.instantiate import footprint, greatest_extents
+from cleave.verify.instantiate import footprint
 
 Array = NDArray[Any]
 
@@ -78,7 +79,7 @@ class Stored:
 def stored(o: Output, *more: Term) -> Stored:
     """The output, and further terms over its axes (its magnitude), with renamed axes."""
     names: dict[Axis, Axis] = {}
-    for a in _owners_first(frozenset[Axis]().union(*(axes_of(i) for i in o.indices))):
+    for a in owners_first(frozenset[Axis]().union(*(axes_of(i) for i in o.indices))):
         names[a] = Axis(f"{a.name}@", substitute(a.extent, _atoms(names)), a.kind)
     terms: list[Term] = []
     for t in (o.term, *more):
@@ -90,10 +91,6 @@ def stored(o: Output, *more: Term) -> Stored:
 
 def _atoms(names: Mapping[Axis, Axis]) -> dict[Atom, Index]:
     return {Position(a): b.position for a, b in names.items()}
-
-
-def _owners_first(axes: frozenset[Axis]) -> list[Axis]:
-    return sorted(axes, key=lambda a: (len(owners(a)), a.name))
 
 
 @dataclass(frozen=True)

@@ -411,7 +411,7 @@ def test_a_save_that_fails_leaves_nothing_and_keeps_the_old(
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(saved, "_write_json", full)
+    monkeypatch.setattr(saved, "write_saved", full)
     for name in ("saved", "new"):
         with pytest.raises(SavedFileError, match=f"{name}: can't be written: No space left on device"):
             result.save(tmp_path / name)
