@@ -34,8 +34,8 @@ from cleave.ir.graph import (
     term_indices,
     walk,
 )
-from cleave.ir.index import BoolRead, Compare, Pred, ceildiv, evaluate, index, inputs_of, pred_inputs, read
-from cleave.ir.op import INTEGERS
+from cleave.ir.index import BoolRead, Compare, Pred, ceildiv, index, inputs_of, pred_inputs, read
+from cleave.ir.instance import draw_inputs
 
 M, N, P = (dim(name, minimum=1) for name in "mnp")
 ROW, COLUMN, INNER = Axis("i", M), Axis("j", N), Axis("k", P)
@@ -167,14 +167,4 @@ def sizes_of(g: Graph, smallest: int = 2, greatest: int = 7) -> st.SearchStrateg
 
 def arrays(g: Graph, sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, NDArray[Any]]:
     """Random inputs: floats around 0, integers between 0 and the smallest size, so that lengths stay inside."""
-    smallest = min(sizes.values(), default=1)
-    out: dict[str, NDArray[Any]] = {}
-    for i in g.inputs:
-        shape = tuple(int(evaluate(extent, sizes)) for extent in i.shape)
-        if i.dtype == "bool":
-            out[i.name] = np.asarray(rng.random(shape) < 0.6)
-        elif i.dtype in INTEGERS:
-            out[i.name] = np.asarray(rng.integers(0, smallest + 1, shape))
-        else:
-            out[i.name] = np.asarray(rng.standard_normal(shape))
-    return out
+    return draw_inputs(g, sizes, rng, greatest=min(sizes.values(), default=1))

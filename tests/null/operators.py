@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cleave.ir.axis import Axis, axis
 from cleave.ir.dim import dims
 from cleave.ir.graph import Const, Graph, IndexValue, Input, Output, Term, Where, apply, const, fold, graph, load
-from cleave.ir.index import Index, Pred, compare, evaluate, index, read
-from cleave.ir.op import INTEGERS
+from cleave.ir.index import Index, Pred, compare, index, read
+from tests.null.terms import Array, drawn, mul, softmax_weights
 
-Array = NDArray[Any]
 NINF = const(-np.inf)
 
 
@@ -32,21 +29,7 @@ class Operator:
 
     def inputs(self, sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, Array]:
         """Fresh random inputs, with negative numbers and a few zeros."""
-        out: dict[str, Array] = {}
-        for i in self.graph.inputs:
-            shape = tuple(int(evaluate(extent, sizes)) for extent in i.shape)
-            if i.dtype in INTEGERS:
-                out[i.name] = self.tables[i.name](sizes)
-            else:
-                out[i.name] = np.where(rng.random(shape) < 0.05, 0.0, rng.normal(size=shape))
-        return out
-
-
-def softmax_weights(score: Term, t: Axis) -> tuple[Term, Term, Term]:
-    """(maximum, weights before division, their sum)."""
-    m = fold("max", t, score)
-    e = apply("exp_diff", score, m)
-    return m, e, fold("sum", t, e)
+        return drawn(self.graph, sizes, rng, 0.05) | {name: table(sizes) for name, table in self.tables.items()}
 
 
 def softmax_times(score: Term, v: Term, t: Axis) -> tuple[Term, Term]:
@@ -54,13 +37,6 @@ def softmax_times(score: Term, v: Term, t: Axis) -> tuple[Term, Term]:
     m, e, total = softmax_weights(score, t)
     weights = apply("mul", e, apply("recip0", total))
     return fold("sum", t, apply("mul", weights, v)), apply("add", m, apply("log", total))
-
-
-def mul(*terms: Term) -> Term:
-    out = terms[0]
-    for t in terms[1:]:
-        out = apply("mul", out, t)
-    return out
 
 
 # ---- attention over whole tensors

@@ -30,6 +30,7 @@ from cleave.ir.graph import (
     substitute_axes,
 )
 from cleave.ir.index import Index, IndexLike, both, compare, index, read
+from tests.null.terms import drawn, mul, over, softmax_fold
 
 D, E = 8, 16
 OLD, NEW = tuple(Ref(f"old{k}", ()) for k in range(4)), tuple(Ref(f"new{k}", ()) for k in range(4))
@@ -50,30 +51,9 @@ class Case:
 
     def inputs(self, rng: Generator, sizes: Shape, scale: float = 2.0) -> dict[str, np.ndarray]:
         """Random arrays for the inputs; zeros, negative and large values among them."""
-        from cleave.ir.index import evaluate
-
-        arrays: dict[str, np.ndarray] = {}
-        for i in self.candidate.graph.inputs:
-            shape = [int(evaluate(n, sizes)) for n in i.shape]
-            if i.dtype in ("int32", "int64"):
-                arrays[i.name] = rng.integers(0, max(sizes.get("t", 1), 1) + 1, shape)
-                continue
-            values = rng.standard_normal(shape) * scale
-            values[rng.random(shape) < 0.1] = 0.0
-            arrays[i.name] = values * (50.0 if rng.random() < 0.2 else 1.0)
-        return arrays
-
-
-def mul(*terms: Term) -> Term:
-    out = terms[0]
-    for t in terms[1:]:
-        out = apply("mul", out, t)
-    return out
-
-
-def over(a: Term, b: Term) -> Term:
-    """a / b, 0 where b is 0."""
-    return mul(a, apply("recip0", b))
+        longest = max(sizes.get("t", 1), 1)
+        arrays = drawn(self.candidate.graph, sizes, rng, 0.1, lambda: scale * (50.0 if rng.random() < 0.2 else 1.0))
+        return {n: rng.integers(0, longest + 1, a.shape) if a.dtype.kind == "i" else a for n, a in arrays.items()}
 
 
 def output(name: str, term: Term, shape: Sequence[IndexLike], *indices: IndexLike, dtype: str = "float32") -> Output:
@@ -97,15 +77,6 @@ def is_max(r: Reduce) -> bool:
 def weights(extra: int) -> Callable[[Reduce], bool]:
     """The sum with so many free axes more than the maximum has."""
     return lambda r: r.op == "sum" and len(free(r)) == extra
-
-
-def softmax_fold(members: tuple[Reduce, ...], *, normalised: bool = False) -> Fold:
-    """(m, l, acc): old sums are restated by exp_diff(old m, new m); a normalised acc by l / l' as well."""
-    rescale = apply("exp_diff", OLD[0], NEW[0])
-    carry: list[Term] = [OLD[0], *(mul(rescale, OLD[k]) for k in range(1, len(members)))]
-    if normalised:
-        carry[2] = mul(rescale, OLD[1], apply("recip0", NEW[1]), OLD[2])
-    return Fold(members[0].axis, members, tuple(carry), True)
 
 
 # ---- attention

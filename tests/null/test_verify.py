@@ -18,8 +18,6 @@ from cleave.ir.graph import (
     Input,
     Map,
     Output,
-    Reduce,
-    Ref,
     Term,
     Where,
     apply,
@@ -51,6 +49,7 @@ from cleave.verify.final import check_at_shape
 from cleave.verify.fold_check import check_folds
 from cleave.verify.instantiate import Chunks, prime_dims, small_sizes, split_values
 from cleave.verify.sample import Drawn, edge_positions, stored, values_at
+from tests.null.terms import ref, softmax_fold
 
 B, H, S, T = dims("b h s t")
 D = dim("d=8")
@@ -108,29 +107,21 @@ def attention(weight: Callable[[Term, Term], Term] | None = None) -> Attention:
     outer, inner = (next(a for a in split.axes if a.kind == kind) for kind in ("outer", "inner"))
     return Attention(
         origin,
-        Candidate("unsplit", unsplit, origin, folds=(softmax_fold(unsplit, base),)),
+        Candidate("unsplit", unsplit, origin, folds=(state_fold(unsplit, base),)),
         Candidate(
             "flash",
             split,
             origin,
-            folds=(softmax_fold(split, inner),),
+            folds=(state_fold(split, inner),),
             splits=(Split(base.name, outer, inner, "S", "C"),),
         ),
     )
 
 
-def softmax_fold(g: Graph, over: Axis) -> Fold:
+def state_fold(g: Graph, over: Axis) -> Fold:
     """The state (m, l, acc) of softmax attention: the maximum, the sum, and the weighted sum of values."""
     found = [r for r in reductions(*g.terms) if r.axis is over]
-    m = next(r for r in found if r.op == "max")
-    total, acc = sorted((r for r in found if r.op == "sum"), key=lambda r: len(free(r)))
-    old, new = (lambda k, r: ref("old", k, r)), (lambda k, r: ref("new", k, r))
-    w = apply("exp_diff", old(0, m), new(0, m))
-    return Fold(over, (m, total, acc), (old(0, m), apply("mul", w, old(1, total)), apply("mul", w, old(2, acc))), True)
-
-
-def ref(kind: str, number: int, r: Reduce) -> Ref:
-    return Ref(f"{kind}{number}", tuple(sorted(free(r), key=lambda a: a.name)))
+    return softmax_fold(sorted(found, key=lambda r: (r.op != "max", len(free(r)))))
 
 
 def row_sum(term: Callable[[Axis, Axis], Term], *, rows: Index = S, columns: Index = T) -> Graph:
