@@ -9,17 +9,20 @@ Every message names the input and the axis as the user does, the value, and what
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from operator import index as as_integer
 from typing import Any
+
+import numpy as np
 
 from cleave.errors import ArgumentError, GraphError
 from cleave.ir.bind import broken_constraint, learn_dims
 from cleave.ir.dim import check_binding
 from cleave.ir.index import Index, Symbol, evaluate, indices_of, show, symbols_of
-from cleave.ir.op import DTYPES
+from cleave.ir.op import DTYPES, round_to
 from cleave.kernel import Buffer, OperatorSource
-from cleave.runtime.arrays import ArrayView, contiguous_strides
+from cleave.runtime.arrays import ArrayView, contiguous_strides, numpy_dtype
 
 
 def symbols(operator: OperatorSource) -> dict[str, Symbol]:
@@ -219,8 +222,23 @@ def _stride_problem(buffer: Buffer, axis: int, stride: int, regular: int, extent
             return ""
 
 
-def check_output(buffer: Buffer, array: ArrayView, values: Mapping[str, int], inputs: Mapping[str, ArrayView]) -> None:
-    """An array that was passed for a result: shape, writable, no element twice, no memory shared with an input."""
+def check_outputs(
+    buffers: Sequence[Buffer],
+    outputs: Mapping[str, ArrayView],
+    values: Mapping[str, int],
+    inputs: Mapping[str, ArrayView],
+) -> None:
+    """Arrays that were passed for results: each fits, and none shares memory with an input or another one."""
+    others = {f"input {name}": array for name, array in inputs.items()}
+    for buffer in buffers:
+        if buffer.name in outputs:
+            check_output(buffer, outputs[buffer.name], values)
+            _check_apart(buffer.name, outputs[buffer.name], others)
+            others[f"output {buffer.name}"] = outputs[buffer.name]
+
+
+def check_output(buffer: Buffer, array: ArrayView, values: Mapping[str, int]) -> None:
+    """An array that was passed for a result: shape, writable, no element twice."""
     location = f"output {buffer.name}"
     wanted = tuple(int(evaluate(e, values)) for e in buffer.shape)
     if array.shape != wanted:
@@ -230,22 +248,43 @@ def check_output(buffer: Buffer, array: ArrayView, values: Mapping[str, int], in
     for axis, (stride, extent) in enumerate(zip(array.strides, array.shape, strict=True)):
         if extent > 1 and stride == 0:
             raise ArgumentError("stride 0: elements overlap", location=f"{location}, axis {buffer.axis_name(axis)}")
-    for name, other in inputs.items():
-        if _overlap(array, other, buffer.item_bytes):
-            raise ArgumentError(
-                f"it shares memory with input {name}: kernels read inputs while they write", location=location
-            )
 
 
-def _overlap(a: ArrayView, b: ArrayView, item_bytes: int) -> bool:
+def _check_apart(name: str, array: ArrayView, others: Mapping[str, ArrayView]) -> None:
+    for other, found in others.items():
+        if _overlap(array, found):
+            reason = "kernels read inputs while they write" if other.startswith("input") else "both are written"
+            raise ArgumentError(f"it shares memory with {other}: {reason}", location=f"output {name}")
+
+
+def _overlap(a: ArrayView, b: ArrayView) -> bool:
     if a.on_host or b.on_host or a.device != b.device or 0 in a.shape or 0 in b.shape:
         return False
-    (a_low, a_high), (b_low, b_high) = _span(a, item_bytes), _span(b, DTYPES[b.dtype])
-    return a_low < b_high and b_low < a_high
+    (a_low, a_high), (b_low, b_high) = span(a), span(b)
+    return a.pointer + a_low < b.pointer + b_high and b.pointer + b_low < a.pointer + a_high
 
 
-def _span(array: ArrayView, item_bytes: int) -> tuple[int, int]:
-    """First and one past the last byte that the array touches."""
+def span(array: ArrayView) -> tuple[int, int]:
+    """First and one past the last byte that the array touches, from its address."""
     steps = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
     low, high = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
-    return array.pointer + low * item_bytes, array.pointer + (high + 1) * item_bytes
+    return low * DTYPES[array.dtype], (high + 1) * DTYPES[array.dtype]
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------
+
+
+def as_declared(buffer: Buffer, value: Any) -> Any:
+    """A Python number for an input without axes -> an array of the declared dtype, rounded; all else as it is.
+
+    Errors: a fraction, or a number that is too large, for an integer input.
+    """
+    if buffer.shape or type(value) not in (bool, int, float):
+        return value
+    if buffer.dtype in ("float16", "bfloat16", "float32", "float64"):
+        return round_to(np.asarray(float(value)), buffer.dtype).astype(numpy_dtype(buffer.dtype))
+    with np.errstate(invalid="ignore"), contextlib.suppress(OverflowError):
+        made = np.asarray(value).astype(buffer.dtype)
+        if made == value:
+            return made
+    raise ArgumentError(f"{value!r} is no {buffer.dtype}", location=f"input {buffer.name}")

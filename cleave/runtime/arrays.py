@@ -7,14 +7,18 @@ through ``__cuda_array_interface__``, then DLPack.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
 
-from cleave.errors import ArgumentError
+from cleave.errors import ArgumentError, LaunchError
 
 _DTYPES = {
     "<f2": "float16",
@@ -54,6 +58,20 @@ class ArrayView:
     @property
     def on_host(self) -> bool:
         return self.library is Library.NUMPY
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """NumPy's dtype; bfloat16 is ``ml_dtypes``'.
+
+    Errors: bfloat16 without ``ml_dtypes``.
+    """
+    if dtype != "bfloat16":
+        return np.dtype(dtype)
+    if importlib.util.find_spec("ml_dtypes") is None:
+        raise LaunchError(
+            "NumPy has no bfloat16 without ml_dtypes: pass torch tensors, or install it", location="bfloat16"
+        )
+    return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -103,9 +121,12 @@ def _of_torch(location: str, tensor: Any) -> ArrayView:
     device = tensor.device
     if device.type != "cuda":
         raise ArgumentError(f"the tensor is on {device}; move it to the GPU (.cuda())", location=location)
+    if getattr(tensor, "is_sparse", False) or _is_negated(tensor):
+        raise ArgumentError("the tensor is sparse or a negated view; pass a dense copy", location=location)
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in _DTYPES.values():
         raise ArgumentError(f"dtype {name}; kernels have {_known_dtypes()}", location=location)
+    _remember(tensor, _TORCH_MODULES, torch_facts)
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     return ArrayView(int(tensor.data_ptr()), shape, strides, name, Library.TORCH, int(device.index or 0), True, tensor)
 
@@ -118,6 +139,7 @@ def _of_interface(location: str, array: Any) -> ArrayView:
     if not name:
         raise ArgumentError(f"dtype {facts['typestr']}; kernels have {_known_dtypes()}", location=location)
     shape = tuple(int(n) for n in facts["shape"])
+    _remember(array, _CUPY_MODULES, cupy_facts)
     pointer, read_only = facts["data"]
     strides = _elements(location, facts.get("strides"), shape, str(facts["typestr"]))
     device = getattr(array, "device", None)
@@ -156,5 +178,58 @@ def _of_dlpack(location: str, array: Any, from_dlpack: Callable[[Any], Any] | No
     return _of_interface(location, from_dlpack(array))
 
 
+def _is_negated(tensor: Any) -> bool:
+    """Whether memory holds the values with the other sign, as for the imaginary part of a conjugate."""
+    return bool(tensor.is_neg()) if hasattr(tensor, "is_neg") else False
+
+
 def _known_dtypes() -> str:
     return ", ".join(sorted(set(_DTYPES.values())))
+
+
+# ---- arrays of a type that was seen before -------------------------------------------------------------------------
+
+_TORCH_MODULES = frozenset({"torch", "torch.nn.parameter"})
+_CUPY_MODULES = frozenset({"cupy"})
+Reader = Callable[[Any], tuple[float, object]]
+
+
+def _remember(array: object, modules: frozenset[str], reader: Reader) -> None:
+    """Types of the library itself; a subclass may mean anything."""
+    kind = cast("type", type(array))
+    if kind.__module__ in modules:
+        READERS.setdefault(kind, reader)
+
+
+def cupy_facts(array: Any) -> tuple[int, object]:
+    memory = array.data
+    return memory.ptr, (array.shape, array.strides, array.dtype, memory.device_id)
+
+
+def torch_facts(tensor: Any) -> tuple[int, object]:
+    return tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), tensor.is_neg())
+
+
+def _number(value: float) -> tuple[float, object]:
+    return value, type(value)
+
+
+def _dim(value: int) -> tuple[int, object]:
+    return value, value
+
+
+READERS: dict[type, Reader] = {int: _dim, float: _number, np.float32: _number}
+"""Type -> (address of an array or value of a number, whatever else of it decides a call). Types of arrays come when
+they are met. An integer is a dim, or becomes one of few numbers: it decides."""
+
+
+def torch_stream(device: int) -> int:
+    """Handle of torch's current stream on a device; torch is loaded."""
+    return _stream_of_torch()(device)
+
+
+@cache
+def _stream_of_torch() -> Callable[[int], int]:
+    torch: Any = sys.modules["torch"]
+    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # what torch's own compiled code asks
+    return quick or (lambda device: torch.cuda.current_stream(device).cuda_stream)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import hashlib
-import importlib
 import importlib.util
-import shutil
-import tempfile
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
 
 from cleave.errors import LaunchError
+from cleave.runtime.arrays import numpy_dtype
 
 
 @cache
@@ -49,7 +44,7 @@ def _cupy() -> Any:
 
 
 def current_device() -> int:
-    return int(_cupy().cuda.runtime.getDevice())
+    return _cupy().cuda.runtime.getDevice()
 
 
 def on_device(index: int) -> contextlib.AbstractContextManager[Any]:
@@ -83,7 +78,7 @@ class _Foreign:
 
 def current_stream() -> int:
     """Handle of CuPy's current stream on the current device."""
-    return int(_cupy().cuda.get_current_stream().ptr)
+    return _cupy().cuda.get_current_stream().ptr
 
 
 @contextlib.contextmanager
@@ -203,38 +198,30 @@ def from_dlpack(array: Any) -> Any:
     return _cupy().from_dlpack(array)
 
 
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """NumPy's dtype; bfloat16 is ``ml_dtypes``'.
-
-    Errors: bfloat16 without ``ml_dtypes``.
-    """
-    if dtype != "bfloat16":
-        return np.dtype(dtype)
-    if importlib.util.find_spec("ml_dtypes") is None:
-        raise LaunchError(
-            "NumPy has no bfloat16 without ml_dtypes: pass torch tensors, or install it", location="bfloat16"
-        )
-    return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
-
-
 # ---- kernels -------------------------------------------------------------------------------------------------------
+
+_ATTRIBUTES = {"shared_size_bytes": 1, "local_size_bytes": 3, "num_regs": 4}
+_MAX_DYNAMIC_SHARED = 8
+_NO_CONTEXT = ("INVALID_CONTEXT", "NOT_INITIALIZED")
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of a loaded module."""
+    """A function of a loaded module, which stays loaded as long as this."""
 
-    _function: Any = field(repr=False)
+    entry: str
     threads: int
     shared_bytes: int
+    _function: Any = field(repr=False)
 
-    def launch(self, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
-        """On CuPy's current stream. ``arguments`` are NumPy scalars of exactly the declared types, addresses uint64."""
-        self._function(grid, (self.threads, 1, 1), arguments, shared_mem=self.shared_bytes)
+    def bound(self, grid: tuple[int, int, int], parameters: int, stream: int) -> Callable[[], object]:
+        """A launch without arguments. ``parameters``: address of the addresses of the values, read at each launch."""
+        block, shared = (self.threads, 1, 1), self.shared_bytes
+        return partial(_driver().launchKernel, self._function.ptr, *grid, *block, shared, stream, parameters, 0)
 
     def attributes(self) -> dict[str, int]:
-        """What the driver says of the kernel (registers, local memory ...)."""
-        return dict(cast("dict[str, int]", self._function.attributes))
+        """What the driver says of the kernel: registers, local and static shared memory."""
+        return {name: int(_driver().funcGetAttribute(n, self._function.ptr)) for name, n in _ATTRIBUTES.items()}
 
 
 def load_kernel(cubin: bytes, entry: str, *, threads: int, shared_bytes: int) -> Kernel:
@@ -242,20 +229,27 @@ def load_kernel(cubin: bytes, entry: str, *, threads: int, shared_bytes: int) ->
 
     Errors: a cubin for another architecture, more shared memory than the device has.
     """
-    # CuPy keeps loaded modules by file name, so the name must change with the content.
-    path = _folder() / f"{hashlib.sha256(cubin).hexdigest()[:32]}.cubin"
-    if not path.exists():
-        path.write_bytes(cubin)
     try:
-        function = _cupy().RawModule(path=str(path)).get_function(entry)
-        function.max_dynamic_shared_size_bytes = shared_bytes
+        module = _cupy().cuda.function.Module()
+        module.load(cubin)
+        function = module.get_function(entry)
+        _driver().funcSetAttribute(function.ptr, _MAX_DYNAMIC_SHARED, shared_bytes)
     except Exception as error:
         raise LaunchError(f"can't be loaded: {str(error).splitlines()[0]}", location=entry) from error
-    return Kernel(function, threads, shared_bytes)
+    return Kernel(entry, threads, shared_bytes, function)
 
 
-@cache
-def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="cleave-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+def launch_again(launch: Callable[[], object], error: Exception, entry: str) -> None:
+    """After a launch that failed: once more if all that it lacked was this thread's context.
+
+    The driver binds the device's context to a thread at the first call of the CUDA runtime that needs it, and a thread
+    may begin with a launch. Errors: everything else.
+    """
+    if not any(name in str(error) for name in _NO_CONTEXT):
+        raise LaunchError(f"can't be launched: {str(error).splitlines()[0]}", location=entry) from error
+    _cupy().cuda.runtime.free(0)
+    launch()
+
+
+def _driver() -> Any:
+    return _cupy().cuda.driver

@@ -3,48 +3,69 @@
 f(q, k, v)                 NumPy in, NumPy out; CuPy in, CuPy out; torch in, torch out
 f(q, k, v, out=o)          results into arrays of the caller
 f(q, k, v, n=77)           a dim that no shape gives
+f.prepare(q, k, v, out=o)  a call of these arrays, checked once: ``call()``
 f.kernels, f.source, f.resources, f.compiles
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from threading import RLock
 from typing import Any, cast
 
 import numpy as np
 
-from cleave.errors import ArgumentError, LaunchError
-from cleave.ir.index import evaluate
-from cleave.kernel import Compiled, KernelSource, OperatorSource, Resources, Scalar, Variant
+from cleave.errors import ArgumentError
+from cleave.kernel import Compiled, KernelSource, OperatorSource, Resources, Variant
 from cleave.runtime import arguments as checks
 from cleave.runtime import cuda
-from cleave.runtime.arrays import ArrayView, Library, contiguous_strides, view
-from cleave.runtime.launch import LoadedOperator
-from cleave.runtime.plan import Plan, choose, make_plan
+from cleave.runtime.arrays import ArrayView
+from cleave.runtime.call import (
+    Call,
+    Planned,
+    Result,
+    common_device,
+    given_outputs,
+    output_strides,
+    place_of,
+    results_of,
+    scalar,
+    signature,
+    views_of,
+)
+from cleave.runtime.launch import POINTER, Launches, LoadedOperator
+from cleave.runtime.plan import Plan, choose, make_plan, packed
+from cleave.runtime.route import Form, Route, listed_outputs, route_of, see
 
-_PLANS_KEPT = 512
+_KEPT = 512
+"""Plans and routes of one operator that are remembered, the newest."""
+
+_STREAMS_KEPT = 64
 
 Compiler = Callable[[Sequence[KernelSource]], Sequence[Compiled]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What shapes and strides decide about a call."""
+class PreparedCall:
+    """A call of fixed arrays on one stream, checked and packed: ``call()`` launches and returns ``result``."""
 
-    variant: int
-    dims: Mapping[str, int]
-    plan: Plan
+    __slots__ = ("_device", "_kept", "_repeat", "plan", "result", "stream")
 
+    def __init__(self, launches: Launches, call: Call, result: Any, kept: tuple[Any, ...]) -> None:
+        self.plan = call.planned.plan
+        self.result = result
+        self.stream = call.place.stream
+        self._device = call.place.device
+        self._repeat = launches.repeat
+        self._kept = kept
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a call runs and whose arrays come back."""
-
-    device: int
-    stream: int
-    library: Library
+    def __call__(self) -> Any:
+        """Nothing about the arrays is checked. Errors: LaunchError."""
+        if cuda.current_device() == self._device:
+            self._repeat()
+        else:
+            with cuda.on_device(self._device):
+                self._repeat()
+        return self.result
 
 
 class Executable:
@@ -61,7 +82,9 @@ class Executable:
         self._compile = compile
         self._compiled: tuple[tuple[Compiled, ...], ...] | None = None
         self._loaded: tuple[LoadedOperator, ...] | None = None
-        self._plans: dict[tuple[object, ...], _Prepared] = {}
+        self._plans: dict[tuple[object, ...], Planned] = {}
+        self._routes: dict[Form, Route] = {}
+        self._lock = RLock()
 
     @property
     def operator(self) -> OperatorSource:
@@ -95,47 +118,80 @@ class Executable:
     def __call__(self, *inputs: Any, out: Any = None, stream: int | None = None, **named: Any) -> Any:
         """Run on the caller's stream: torch's current one if a tensor was passed, else CuPy's, or the handle given.
 
-        Returns one array, or a tuple if there are several outputs. Errors: arguments that do not fit (ArgumentError,
-        with the input and axis), no GPU, a kernel that can't be launched (LaunchError).
+        Returns one array, or a tuple if there are several outputs. A number may be passed for an input without axes.
+        A call whose form was seen before takes a short way with the same checks (``cleave.runtime.route``). Errors:
+        arguments that do not fit (ArgumentError, with the input and axis), no GPU, a kernel that can't be launched
+        (LaunchError).
         """
-        operator = self.operator
-        arrays, given = checks.match_arguments(operator, inputs, named)
-        cuda_or_none = None if cuda.why_not() else cuda.from_dlpack
-        views = {b.name: view(f"input {b.name}", arrays[b.name], cuda_or_none) for b in operator.inputs}
-        outs = _given_outputs(operator, out, cuda_or_none)
-        prepared = self._prepared(views, outs, given)
-        for buffer in operator.outputs:
-            if buffer.name in outs:
-                checks.check_output(buffer, outs[buffer.name], prepared.dims, views)
-        cuda.require(operator.name)
-        device = _common_device([*views.items(), *outs.items()])
-        with cuda.on_device(device):
-            place = _place(device, [*views.values(), *outs.values()], stream)
-            return self._run(prepared, views, outs, place)
+        outputs = listed_outputs(out)
+        form, values = see(inputs, named, outputs)
+        route = self._routes.get(form)
+        if route is not None:
+            done = route.run(values, outputs, stream)
+            if done is not None:
+                return done[0] if len(done) == 1 else done
+        call = self._checked(inputs, named, out, stream)
+        with cuda.on_device(call.place.device):
+            launches = self._launches(call)
+            returned = self._run(call, launches)
+        if form:
+            self._learn(form, (len(inputs), *named), call, launches)
+        return returned[0] if len(returned) == 1 else returned
+
+    def prepare(self, *inputs: Any, out: Any = None, stream: int | None = None, **named: Any) -> PreparedCall:
+        """Check a call once and pack its arguments: ``call()`` launches it again and again, also into a CUDA graph.
+
+        Arrays must be on the device; missing outputs are allocated. The result keeps the arrays, and the stream that
+        was current or given. Nothing is launched here. Errors: as for a call; an array on the host, or a number that
+        lies on the device.
+        """
+        call = self._checked(inputs, named, out, stream)
+        with cuda.on_device(call.place.device):
+            launches = self._new_launches(call)
+            _refuse_host(call, self.operator, launches)
+            results = results_of(self._source(call), call)
+            values, copies = self._values(call, launches, results)
+            launches.write(values)
+        arrays = tuple(r.array for r in results)
+        kept = (self, copies, *(v.owner for v in call.views.values()))
+        result = arrays[0] if len(arrays) == 1 else arrays
+        return PreparedCall(launches, call, result, kept)
 
     def plan(self, *inputs: Any, **named: Any) -> Plan:
         """What a call with these arguments would launch; needs no GPU for NumPy arrays."""
         arrays, given = checks.match_arguments(self.operator, inputs, named)
-        views = {b.name: view(f"input {b.name}", arrays[b.name]) for b in self.operator.inputs}
-        return self._prepared(views, {}, given).plan
+        return self._planned(views_of(self.operator, arrays, None), {}, given).plan
 
-    # ---- preparation -----------------------------------------------------------------------------------------------
+    # ---- checks ----------------------------------------------------------------------------------------------------
 
-    def _prepared(
+    def _checked(self, inputs: Sequence[Any], named: Mapping[str, Any], out: Any, stream: int | None) -> Call:
+        operator = self.operator
+        arrays, given = checks.match_arguments(operator, inputs, named)
+        from_dlpack = None if cuda.why_not() else cuda.from_dlpack
+        views = views_of(operator, arrays, from_dlpack)
+        outs = given_outputs(operator, out, from_dlpack)
+        planned = self._planned(views, outs, given)
+        checks.check_outputs(operator.outputs, outs, planned.dims, views)
+        cuda.require(operator.name)
+        device = common_device([*views.items(), *outs.items()])
+        with cuda.on_device(device):
+            place = place_of(device, [*views.values(), *outs.values()], stream)
+        return Call(planned, views, outs, place)
+
+    def _planned(
         self, views: Mapping[str, ArrayView], outs: Mapping[str, ArrayView], given: Mapping[str, int]
-    ) -> _Prepared:
-        key = (_signature(self.operator, views), _signature(self.operator, outs), tuple(sorted(given.items())))
-        found = self._plans.get(key)
-        if found is None:
-            found = self._prepare(views, outs, given)
-            if len(self._plans) >= _PLANS_KEPT:
-                del self._plans[next(iter(self._plans))]
-            self._plans[key] = found
+    ) -> Planned:
+        key = (signature(self.operator, views), signature(self.operator, outs), tuple(sorted(given.items())))
+        with self._lock:
+            found = self._plans.get(key)
+            if found is None:
+                found = self._make_plan(views, outs, given)
+                _keep(self._plans, key, found, _KEPT)
         return found
 
-    def _prepare(
+    def _make_plan(
         self, views: Mapping[str, ArrayView], outs: Mapping[str, ArrayView], given: Mapping[str, int]
-    ) -> _Prepared:
+    ) -> Planned:
         operator = self.operator
         checks.check_types(operator.inputs, views)
         checks.check_types([b for b in operator.outputs if b.name in outs], outs, role="output")
@@ -144,16 +200,19 @@ class Executable:
         number = choose(self.variants, checks.solve_dims(operator, shapes, given)) if len(self.variants) > 1 else 0
         chosen = self.variants[number].operator
         dims = checks.solve_dims(chosen, shapes, given)
-        strides |= {b.name: _output_strides(chosen, b.name, outs, dims) for b in operator.outputs}
-        return _Prepared(number, dims, make_plan(chosen, dims, strides))
+        strides |= {b.name: output_strides(chosen, b.name, outs, dims) for b in operator.outputs}
+        return Planned(number, dims, make_plan(chosen, dims, strides))
+
+    # ---- kernels ---------------------------------------------------------------------------------------------------
 
     def _all_compiled(self) -> tuple[tuple[Compiled, ...], ...]:
-        if self._compiled is None:
-            sources = self.kernels
-            results = iter(self._compile(sources))
-            self.compiles += len(sources)
-            self._compiled = tuple(tuple(next(results) for _ in v.operator.kernels) for v in self.variants)
-        return self._compiled
+        with self._lock:
+            if self._compiled is None:
+                sources = self.kernels
+                results = iter(self._compile(sources))
+                self.compiles += len(sources)
+                self._compiled = tuple(tuple(next(results) for _ in v.operator.kernels) for v in self.variants)
+            return self._compiled
 
     def _operators(self) -> tuple[LoadedOperator, ...]:
         if self._loaded is None:
@@ -161,137 +220,77 @@ class Executable:
             self._loaded = tuple(LoadedOperator(v.operator.kernels, compiled) for v, compiled in groups)
         return self._loaded
 
+    def _launches(self, call: Call) -> Launches:
+        """Those of the plan on this device and stream, made once."""
+        key = (call.place.device, call.place.stream)
+        with self._lock:
+            found = call.planned.launches.get(key)
+            if found is None:
+                found = self._new_launches(call)
+                _keep(call.planned.launches, key, found, _STREAMS_KEPT)
+        return found
+
+    def _new_launches(self, call: Call) -> Launches:
+        with self._lock:
+            names = [b.name for b in (*self.operator.inputs, *self.operator.outputs)]
+            loaded, place = self._operators()[call.planned.variant], call.place
+            return loaded.launches(call.planned.plan, names, device=place.device, stream=place.stream)
+
+    def _source(self, call: Call) -> OperatorSource:
+        return self.variants[call.planned.variant].operator
+
     # ---- the call --------------------------------------------------------------------------------------------------
 
-    def _run(
-        self, prepared: _Prepared, views: Mapping[str, ArrayView], outs: Mapping[str, ArrayView], place: _Place
-    ) -> Any:
-        operator = self.variants[prepared.variant].operator
-        by_value = {p.source.input for k in operator.kernels for p in k.parameters if isinstance(p.source, Scalar)}
-        scalars = {name: _scalar(views[name]) for name in by_value}
-        pointers: dict[str, int] = {}
-        kept: list[cuda.DeviceMemory] = []  # copies of host arrays live until the launches are queued
-        for buffer in operator.inputs:
-            array = views[buffer.name]
-            if array.on_host and buffer.name not in by_value:
-                kept.append(cuda.to_device(cast("np.ndarray[Any, Any]", array.owner), place.stream))
-                pointers[buffer.name] = kept[-1].pointer
+    def _run(self, call: Call, launches: Launches) -> tuple[Any, ...]:
+        results = results_of(self._source(call), call)
+        values, _copies = self._values(call, launches, results)  # copies live until the launches are queued
+        launches.run(values)
+        return tuple(r.delivered(call.place) for r in results)
+
+    def _values(
+        self, call: Call, launches: Launches, results: Sequence[Result]
+    ) -> tuple[list[float], list[cuda.DeviceMemory]]:
+        """Addresses and numbers in the order of inputs and outputs, and the copies of host arrays among them."""
+        values: list[float] = []
+        copies: list[cuda.DeviceMemory] = []
+        for buffer, kind in zip(self.operator.inputs, launches.kinds, strict=False):
+            array = call.views[buffer.name]
+            if kind != POINTER:
+                values.append(packed(self.operator.name, buffer.name, kind, scalar(array)).item())
+            elif array.on_host:
+                copies.append(cuda.to_device(cast("np.ndarray[Any, Any]", array.owner), call.place.stream))
+                values.append(copies[-1].pointer)
             else:
-                pointers[buffer.name] = array.pointer
-        results = [_Result(operator, n, prepared.plan, outs, place) for n in range(len(operator.outputs))]
-        pointers |= {r.name: r.pointer for r in results}
-        self._operators()[prepared.variant].run(
-            prepared.plan, pointers, scalars, device=place.device, stream=place.stream
-        )
-        returned = tuple(r.delivered(place) for r in results)
-        return returned[0] if len(returned) == 1 else returned
+                values.append(array.pointer)
+        return values + [r.pointer for r in results], copies
+
+    def _learn(self, form: Form, given: tuple[object, ...], call: Call, launches: Launches) -> None:
+        """Remember the form of a call, so that the next one goes the short way, if that can serve it."""
+        with self._lock:
+            known = self._routes.get(form)
+            if known is not None:
+                _keep(known.launches, call.place.stream, launches, _STREAMS_KEPT)
+                return
+            route = route_of(self._source(call), given, call, launches)
+            if route is not None:
+                route.launches[call.place.stream] = launches
+                _keep(self._routes, form, route, _KEPT)
 
 
-class _Result:
-    """One output of a call: the caller's array, or a new one of the caller's library."""
-
-    def __init__(
-        self, operator: OperatorSource, number: int, plan: Plan, outs: Mapping[str, ArrayView], place: _Place
-    ) -> None:
-        buffer = operator.outputs[number]
-        self.name, self._dtype, self._shape = buffer.name, buffer.dtype, plan.outputs[buffer.name]
-        self._given = outs.get(self.name)
-        self._memory: cuda.DeviceMemory | None = None
-        self._array: Any = None
-        if self._given is not None and not self._given.on_host:
-            self._array, self.pointer = self._given.owner, self._given.pointer
-        elif self._given is not None or place.library is Library.NUMPY:
-            size = int(np.prod(self._shape, dtype=np.int64)) * buffer.item_bytes
-            self._memory = cuda.allocate(size, zeroed=False, stream=place.stream)
-            self.pointer = self._memory.pointer
-        else:
-            self._array = _new_array(self._shape, self._dtype, place)
-            self.pointer = view(f"output {self.name}", self._array).pointer
-
-    def delivered(self, place: _Place) -> Any:
-        """The array to return; results for the host are copied, which waits for the kernels."""
-        if self._memory is None:
-            return self._array
-        host = cuda.to_host(self._memory, self._shape, self._dtype, place.stream)
-        if self._given is None:
-            return host
-        np.copyto(self._given.owner, host)
-        return self._given.owner
+def _keep(found: dict[Any, Any], key: object, value: object, most: int) -> None:
+    if len(found) >= most and key not in found:
+        del found[next(iter(found))]
+    found[key] = value
 
 
-def _new_array(shape: tuple[int, ...], dtype: str, place: _Place) -> Any:
-    if place.library is Library.TORCH:
-        torch: Any = sys.modules["torch"]
-        return torch.empty(shape, dtype=getattr(torch, dtype), device=f"cuda:{place.device}")
-    with cuda.on_stream(place.stream):
-        return cuda.empty(shape, dtype)
-
-
-def _signature(operator: OperatorSource, views: Mapping[str, ArrayView]) -> tuple[object, ...]:
-    """What decides a plan, and whether the checks pass: names, facts and the alignment of each address."""
-    alignments = {b.name: b.alignment for b in (*operator.inputs, *operator.outputs)}
-    return tuple(
-        (n, a.shape, a.strides, a.dtype, a.on_host, a.pointer % alignments.get(n, 1) == 0) for n, a in views.items()
-    )
-
-
-def _given_outputs(
-    operator: OperatorSource, out: Any, from_dlpack: Callable[[Any], Any] | None
-) -> dict[str, ArrayView]:
-    """``out`` as an array, a sequence in the order of the outputs (None: allocate), or a mapping by name."""
-    names = [b.name for b in operator.outputs]
-    given: Mapping[str, Any]
-    match out:
-        case None:
-            given = {}
-        case Mapping():
-            given = cast("Mapping[str, Any]", out)
-        case tuple() | list():
-            listed = cast("Sequence[Any]", out)
-            if len(listed) != len(names):
-                raise ArgumentError(f"out has {len(listed)} arrays for {len(names)} outputs", location=operator.name)
-            given = dict(zip(names, listed, strict=True))
-        case _ if len(names) == 1:
-            given = {names[0]: out}
-        case _:
-            raise ArgumentError(f"out must name or list the outputs {', '.join(names)}", location=operator.name)
-    for name in given:
-        if name not in names:
-            raise ArgumentError(f"out: no output {name!r}; there are {', '.join(names)}", location=operator.name)
-    return {n: view(f"output {n}", array, from_dlpack) for n, array in given.items() if array is not None}
-
-
-def _output_strides(
-    operator: OperatorSource, name: str, outs: Mapping[str, ArrayView], dims: Mapping[str, int]
-) -> tuple[int, ...]:
-    buffer = next(b for b in operator.outputs if b.name == name)
-    if name in outs:
-        checks.check_output(buffer, outs[name], dims, {})
-        return checks.check_layout(buffer, outs[name], role="output")
-    return contiguous_strides(tuple(int(evaluate(e, dims)) for e in buffer.shape))
-
-
-def _common_device(views: Sequence[tuple[str, ArrayView]]) -> int:
-    """The device that all arrays are on; the current one for host arrays and for arrays that do not say."""
-    places = {array.device: name for name, array in views if array.device is not None}
-    if len(places) > 1:
-        (a, first), (b, second) = list(places.items())[:2]
-        raise ArgumentError(f"{first} is on device {a}, {second} on device {b}", location="arguments")
-    return next(iter(places)) if places else cuda.current_device()
-
-
-def _place(device: int, views: Sequence[ArrayView], stream: int | None) -> _Place:
-    libraries = [v.library for v in views if not v.on_host]
-    library = libraries[0] if libraries else Library.NUMPY
-    if stream is None:
-        torch: Any = sys.modules.get("torch") if Library.TORCH in libraries else None
-        stream = cuda.current_stream() if torch is None else int(torch.cuda.current_stream(device).cuda_stream)
-    return _Place(device, stream, library)
-
-
-def _scalar(array: ArrayView) -> float:
-    if array.on_host:
-        return cast("np.ndarray[Any, Any]", array.owner).item()
-    if array.shape != ():
-        raise LaunchError(f"shape {array.shape} for a value", location="scalar")
-    return cuda.read_scalar(array.owner)
+def _refuse_host(call: Call, operator: OperatorSource, launches: Launches) -> None:
+    """What a prepared call can't hold: arrays on the host, and numbers that lie on the device."""
+    for name, array in call.outs.items():
+        if array.on_host:
+            raise ArgumentError("it is on the host; a prepared call needs it on the GPU", location=f"output {name}")
+    for buffer, kind in zip(operator.inputs, launches.kinds, strict=False):
+        array, location = call.views[buffer.name], f"input {buffer.name}"
+        if array.on_host and kind == POINTER and array.shape != ():
+            raise ArgumentError("it is on the host; a prepared call needs it on the GPU", location=location)
+        if not array.on_host and kind != POINTER:
+            raise ArgumentError("it is passed by value; a prepared call needs a number", location=location)

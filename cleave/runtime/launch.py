@@ -1,23 +1,37 @@
-"""Loaded kernels, their memory, and one call of an operator on a stream."""
+"""Loaded kernels, their memory, and the launches of one plan with packed arguments.
+
+The values of all launches of a call lie in one block of eight bytes each; every launch has a list of addresses into it.
+A call writes what changed, addresses of arrays and numbers passed by value, and launches.
+
+    block ::= addresses and numbers of the call | addresses of workspaces | values that the plan decides
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from cleave.errors import LaunchError
 from cleave.kernel import Compiled, KernelSource
 from cleave.runtime import cuda
-from cleave.runtime.plan import Address, Memory, Plan, ScalarValue, packed
+from cleave.runtime.plan import Address, Memory, Plan, ScalarValue
+
+_WORD = 8
+POINTER = "pointer"
+_FORMATS = {POINTER: "Q", "float32": "f4x", "int32": "i4x", "int64": "q"}
 
 
 class Workspaces:
     """Memory between kernels, allocated once for each stream and reused; counters are zeroed when new.
 
     A kernel that leaves its counters at zero makes that enough, also under replay of a graph. Memory that became too
-    small is kept as long as this object: a captured graph may still write to it. Sizes are rounded up to powers of two,
-    so what is kept is at most as much again.
+    small is kept as long as this object: a captured graph, or launches that were packed, may still write to it. Sizes
+    are rounded up to powers of two, so what is kept is at most as much again.
     """
 
     def __init__(self) -> None:
@@ -33,13 +47,17 @@ class Workspaces:
         found = self._current.get(key)
         if found is not None and found.size >= memory.size:
             return found.pointer
-        if cuda.is_capturing(stream):
-            raise LaunchError("call it once on this stream before a graph is captured there", location=memory.name)
+        _refuse_capture(memory.name, stream)
         if found is not None:
             self._outgrown.append(found)
         size = 1 << max(memory.size - 1, 0).bit_length()
         self._current[key] = cuda.allocate(size, zeroed=memory.zeroed, stream=stream)
         return self._current[key].pointer
+
+
+def _refuse_capture(name: str, stream: int) -> None:
+    if cuda.is_capturing(stream):
+        raise LaunchError("call it once on this stream before a graph is captured there", location=name)
 
 
 class LoadedOperator:
@@ -51,10 +69,20 @@ class LoadedOperator:
         self._loaded: dict[int, tuple[cuda.Kernel, ...]] = {}
         self._workspaces = Workspaces()
 
-    def loaded(self, device: int) -> tuple[cuda.Kernel, ...]:
-        """The kernels on the current device, whose number this is."""
+    def launches(self, plan: Plan, buffers: Sequence[str], *, device: int, stream: int) -> Launches:
+        """The launches of a plan on a stream of the current device, loaded and with their workspaces.
+
+        ``buffers`` are the inputs and outputs, in the order in which a call gives their addresses or values.
+        Errors: kernels or workspaces that would be new while the stream records a graph.
+        """
+        workspaces = {m.name: self._workspaces.address(m, device, stream) for m in plan.workspaces if plan.launches}
+        kernels = self._on(device, stream) if plan.launches else ()
+        return Launches(kernels, plan, buffers, workspaces, stream)
+
+    def _on(self, device: int, stream: int) -> tuple[cuda.Kernel, ...]:
         found = self._loaded.get(device)
         if found is None:
+            _refuse_capture(self._kernels[0].entry, stream)
             pairs = zip(self._kernels, self._compiled, strict=True)
             found = tuple(
                 cuda.load_kernel(c.cubin, k.entry, threads=k.threads, shared_bytes=k.shared_bytes) for k, c in pairs
@@ -62,33 +90,79 @@ class LoadedOperator:
             self._loaded[device] = found
         return found
 
-    def run(
-        self, plan: Plan, pointers: Mapping[str, int], scalars: Mapping[str, float], *, device: int, stream: int
+
+class Launches:
+    """The kernels of one plan on one stream, with their arguments packed except for what a call gives."""
+
+    def __init__(
+        self,
+        kernels: Sequence[cuda.Kernel],
+        plan: Plan,
+        buffers: Sequence[str],
+        workspaces: dict[str, int],
+        stream: int,
     ) -> None:
-        """Launch all kernels of a plan in order on a stream of the current device.
+        kinds = _kinds(plan)
+        constants = [a for launch in plan.launches for a in launch.arguments if isinstance(a, np.generic)]
+        places = {name: n for n, name in enumerate((*buffers, *workspaces))}
+        self.kinds = tuple(kinds.get(name, POINTER) for name in buffers)
+        self._block = (ctypes.c_uint64 * (len(places) + len(constants) + 1))()
+        self._pack = struct.Struct("=" + "".join(_FORMATS[kind] for kind in self.kinds)).pack_into
+        self._lock = Lock()
+        struct.pack_into(f"={len(workspaces)}Q", self._block, _WORD * len(buffers), *workspaces.values())
+        start = ctypes.addressof(self._block)
+        free = start + _WORD * len(places)
+        self._launches: list[tuple[Callable[[], object], cuda.Kernel]] = []
+        self._lists: list[Any] = []  # the driver reads them at every launch
+        for launch in plan.launches:
+            addresses = (ctypes.c_void_p * max(len(launch.arguments), 1))()
+            for n, argument in enumerate(launch.arguments):
+                if isinstance(argument, np.generic):
+                    ctypes.memmove(free, argument.tobytes(), argument.nbytes)
+                    addresses[n], free = free, free + _WORD
+                else:
+                    addresses[n] = start + _WORD * places[_name(argument)]
+            kernel = kernels[launch.kernel]
+            self._lists.append(addresses)
+            self._launches.append((kernel.bound(launch.grid, ctypes.addressof(addresses), stream), kernel))
 
-        ``pointers`` holds the addresses of inputs and outputs, ``scalars`` the values of inputs passed by value.
+    def write(self, values: Sequence[float]) -> None:
+        """Write the addresses (integers) and numbers of a call."""
+        self._pack(self._block, 0, *values)
+
+    def run(self, values: Sequence[float]) -> None:
+        """Write the addresses (integers) and numbers of a call and launch.
+
+        Errors: ``struct.error`` or OverflowError, before any launch, for a number that its kernel's type can't hold;
+        LaunchError.
         """
-        kernels = self.loaded(device)
-        if not plan.launches:
-            return
-        addresses = dict(pointers)
-        for memory in plan.workspaces:
-            addresses[memory.name] = self._workspaces.address(memory, device, stream)
-        with cuda.on_stream(stream):
-            for launch in plan.launches:
-                entry = self._kernels[launch.kernel].entry
-                arguments = tuple(_filled(entry, a, addresses, scalars) for a in launch.arguments)
-                kernels[launch.kernel].launch(launch.grid, arguments)
+        with self._lock:  # another thread must not write between
+            self._pack(self._block, 0, *values)
+            self.repeat()
+
+    def repeat(self) -> None:
+        """Launch with the values that were written last."""
+        for launch, kernel in self._launches:
+            try:
+                launch()
+            except Exception as error:
+                cuda.launch_again(launch, error, kernel.entry)
 
 
-def _filled(
-    entry: str, argument: np.generic | Address | ScalarValue, addresses: Mapping[str, int], scalars: Mapping[str, float]
-) -> np.generic:
-    match argument:
-        case Address(buffer):
-            return np.uint64(addresses[buffer])
-        case ScalarValue(name, kind):
-            return packed(entry, name, kind, scalars[name])
-        case _:
-            return argument
+def _name(argument: Address | ScalarValue) -> str:
+    return argument.buffer if isinstance(argument, Address) else argument.input
+
+
+def _kinds(plan: Plan) -> dict[str, str]:
+    """Inputs that are passed by value -> type of the parameter.
+
+    Errors: an input that is passed in two ways.
+    """
+    out: dict[str, str] = {}
+    for launch in plan.launches:
+        for argument in launch.arguments:
+            if not isinstance(argument, np.generic):
+                kind = argument.kind if isinstance(argument, ScalarValue) else POINTER
+                if out.setdefault(_name(argument), kind) != kind:
+                    raise LaunchError(f"passed as {out[_name(argument)]} and as {kind}", location=_name(argument))
+    return {name: kind for name, kind in out.items() if kind != POINTER}

@@ -21,40 +21,12 @@ from cleave.kernel import (
     Workspace,
 )
 from cleave.runtime import cuda
-from cleave.runtime.arguments import check_layout, check_output, match_arguments, solve_dims
+from cleave.runtime.arguments import check_layout, check_outputs, match_arguments, solve_dims
 from cleave.runtime.arrays import Library, view
 from cleave.runtime.executable import Executable
 from cleave.runtime.plan import Address, choose, make_plan, packed
-
-
-class DeviceArray:
-    """A NumPy array that pretends to lie on a GPU."""
-
-    def __init__(self, array, *, writable=True, typestr=None):
-        self.array = array
-        self.__cuda_array_interface__ = {
-            "shape": array.shape,
-            "typestr": typestr or array.dtype.str,
-            "data": (array.ctypes.data, not writable),
-            "strides": array.strides,
-            "version": 3,
-        }
-
-
-class Tensor:
-    """The attributes of a torch tensor that are read."""
-
-    def __init__(self, array, *, device="cuda", dtype=None):
-        self.array = array
-        self.shape, self.dtype = array.shape, f"torch.{dtype or array.dtype}"
-        self.device = type("device", (), {"type": device, "index": 1, "__str__": lambda _: device})()
-
-    def data_ptr(self):
-        return self.array.ctypes.data
-
-    def stride(self):
-        return tuple(s // self.array.itemsize for s in self.array.strides)
-
+from tests.null import fake_gpu as fake
+from tests.null.fake_gpu import DeviceArray, Tensor, memory_at
 
 S, T = dims("s t", minimum=1, maximum=4096)
 (H,) = dims("h", multiple_of=2)
@@ -264,7 +236,8 @@ def test_outputs_that_must_be_refused():
     values = {"h": 3, "t": 8}
 
     def check(array, **inputs):
-        return check_output(out, view("output o", array), values, {n: view(n, a) for n, a in inputs.items()})
+        views = {n: view(n, a) for n, a in inputs.items()}
+        return check_outputs([out], {"o": view("output o", array)}, values, views)
 
     check(DeviceArray(memory[:3]), q=DeviceArray(memory[3:]))
     refused(lambda: check(DeviceArray(memory[:2])), match="output o: shape (2, 8), expected (3, 8)")
@@ -353,65 +326,15 @@ def scaling(kernel_count=1):
     )
 
 
-def memory_at(pointer, shape, strides):
-    import ctypes
-
-    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    raw = np.ctypeslib.as_array((ctypes.c_float * span).from_address(int(pointer)))
-    return np.lib.stride_tricks.as_strided(raw, shape, tuple(4 * s for s in strides))
-
-
-class FakeKernel:
-    """Does on the host what the kernel would do, through the addresses and numbers that it was launched with."""
-
-    launches = 0
-
-    def launch(self, grid, arguments):
-        FakeKernel.launches += 1
-        x, y, ws, scale, n, m, x_n, x_m = arguments
-        assert [type(a) for a in arguments] == [*[np.uint64] * 3, np.float32, *[np.int32] * 2, *[np.int64] * 2]
-        assert grid == (n, 1, 1) and not memory_at(ws, (n,), (1,)).any()
-        memory_at(y, (n, m), (m, 1))[...] = memory_at(x, (n, m), (x_n, x_m)) * scale
+def scale_rows(grid, x, y, ws, scale, n, m, x_n, x_m):
+    """What the kernel would do, through the addresses and numbers that it was launched with."""
+    assert grid == (n, 1, 1) and not memory_at(ws, (n,), (1,)).any()
+    memory_at(y, (n, m), (m, 1))[...] = memory_at(x, (n, m), (x_n, x_m)) * scale
 
 
 @pytest.fixture
 def fake_gpu(monkeypatch):
-    """Replaces the border module's functions by ones over host memory; counts what was allocated."""
-    import contextlib
-
-    allocated = []
-
-    def allocate(size, *, zeroed, stream):
-        owner = np.full(max(size, 1), 0 if zeroed else 255, np.uint8)
-        allocated.append((size, zeroed, stream))
-        return cuda.DeviceMemory(owner.ctypes.data, size, owner)
-
-    def to_device(array, stream):
-        owner = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return cuda.DeviceMemory(owner.ctypes.data, owner.nbytes, owner)
-
-    def to_host(memory, shape, dtype, stream):
-        return memory.owner[: memory.size].copy().view(dtype).reshape(shape)
-
-    fakes = dict(
-        why_not=lambda: "",
-        require=lambda _: None,
-        on_device=lambda _: contextlib.nullcontext(),
-        current_device=lambda: 0,
-        current_stream=lambda: 7,
-        on_stream=lambda _: contextlib.nullcontext(),
-        is_capturing=lambda stream: stream == 99,
-        allocate=allocate,
-        to_device=to_device,
-        to_host=to_host,
-        empty=lambda shape, dtype: DeviceArray(np.full(shape, np.nan, dtype)),
-        load_kernel=lambda *_, **__: FakeKernel(),
-        read_scalar=lambda a: float(a.array),
-    )
-    for name, fake in fakes.items():
-        monkeypatch.setattr(cuda, name, fake)
-    FakeKernel.launches = 0
-    return allocated
+    return fake.install(monkeypatch, {"scaling": ("QQQfiiqq", scale_rows)}, quick=False)
 
 
 def executable(operator):
@@ -426,7 +349,7 @@ def test_numpy_in_numpy_out(fake_gpu, rng):
     for _ in range(2):
         np.testing.assert_allclose(f(x, np.float32(-0.5)), x * -0.5)
         np.testing.assert_allclose(f(x.T, np.float32(2)), x.T * 2)
-    assert f.compiles == 1 and FakeKernel.launches == 4
+    assert f.compiles == 1 and len(fake_gpu.launched) == 4
     out = np.full((5, 7), np.nan, np.float32)
     assert f(x, scale=np.float32(3), out=out) is out
     np.testing.assert_allclose(out, x * 3)
@@ -439,10 +362,10 @@ def test_device_arrays_keep_strides_and_workspaces_are_reused(fake_gpu, rng):
         result = f(DeviceArray(array), np.float32(4))
         assert isinstance(result, DeviceArray)
         np.testing.assert_allclose(result.array, array * 4)
-    counters = [a for a in fake_gpu if a[1]]
+    counters = [a for a in fake_gpu.allocated if a[1]]
     assert counters == [(32, True, 7)]  # one for all calls, rounded up to a power of two
     f(DeviceArray(x), np.float32(4), stream=8)
-    assert [a for a in fake_gpu if a[1]][1:] == [(32, True, 8)]  # another stream has its own
+    assert [a for a in fake_gpu.allocated if a[1]][1:] == [(32, True, 8)]  # another stream has its own
     assert f.compiles == 2
 
 
@@ -480,7 +403,7 @@ def test_wrong_dtype_and_rank(fake_gpu):
 def test_g06_empty_input_gives_an_empty_result(fake_gpu):
     f = executable(scaling())
     assert f(np.ones((0, 4), np.float32), np.float32(1)).shape == (0, 4)
-    assert FakeKernel.launches == 0
+    assert fake_gpu.launched == []
 
 
 def test_without_a_gpu_arguments_are_still_checked_first(monkeypatch):
