@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave.candidate import Candidate, save_candidates
-from cleave.cli.inputs import bindings, read_config, read_program, read_rules, split_counts
+from cleave.cli.inputs import (
+    bindings,
+    keep_out_of_the_working_directory,
+    read_config,
+    read_program,
+    read_rules,
+    split_counts,
+)
 from cleave.cli.output import Progress, print_json, print_text, progress
-from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BadInput
+from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BadInput, parse
 from cleave.errors import SearchError
 from cleave.ir.graph import Graph
 
@@ -52,7 +59,7 @@ def optimize(options: argparse.Namespace) -> int:
 def search(options: argparse.Namespace) -> int:
     from cleave.pipeline.rulebooks import check_rulebook
     from cleave.search import search as run
-    from cleave.verify import verify
+    from cleave.verify import References, verify
 
     loaded, config, rules = read_program(options), read_config(options), read_rules(options)
     notes = check_rulebook(rules)
@@ -64,7 +71,8 @@ def search(options: argparse.Namespace) -> int:
             return EXIT_INTERRUPTED
         if told:
             told("verify")
-        verdicts = [verify(c, config, bind=dims) for c in found.candidates]
+        references = References(loaded.graph, config.seed)
+        verdicts = [verify(c, config, bind=dims, references=references) for c in found.candidates]
     if options.save:
         _save_candidates(found.candidates, options.save)
     _print_found(options, found, verdicts, notes)
@@ -155,6 +163,7 @@ def _candidates(options: argparse.Namespace) -> tuple[list[Candidate], str]:
     if Path(options.program).is_dir():
         from cleave.pipeline.saved import load_parts
 
+        _refuse_settings(options)
         found, report = load_parts(options.program)
         if not found:
             raise SearchError("holds no candidates", location=options.program)
@@ -164,6 +173,14 @@ def _candidates(options: argparse.Namespace) -> tuple[list[Candidate], str]:
     loaded = read_program(options)
     found_now = run(loaded.graph, read_rules(options), read_config(options))
     return list(found_now.candidates), str(found_now.report.stop)
+
+
+def _refuse_settings(options: argparse.Namespace) -> None:
+    """A saved result was searched before: an option of the search would do nothing."""
+    usual = vars(parse(["explain", options.program]))
+    for name, value in vars(options).items():
+        if name not in ("json", "candidate") and value != usual[name]:
+            raise BadInput(f"--{name.replace('_', '-')} is for a program; {options.program} is a saved result")
 
 
 def _numbered(candidates: Sequence[Candidate], number: int) -> Candidate:
@@ -216,6 +233,7 @@ def _check_rules(options: argparse.Namespace) -> int:
         raise BadInput(f"{options.files[0]}: holds no rule")
     if find_spec("hypothesis") is None:
         raise BadInput("rules check: hypothesis is not installed (pip install cleave[test])")
+    keep_out_of_the_working_directory()
     from cleave.testing import Outcome, examine_rule
 
     reports = [examine_rule(r, book) for r in chosen]

@@ -258,7 +258,7 @@ def read_clipped(array: NDArray[Any], positions: Iterable[Any]) -> Any:
     where = [np.clip(p, 0, max(n - 1, 0)) for p, n in zip(positions, array.shape, strict=True)]
     if any(n == 0 for n in array.shape):
         return np.zeros(np.broadcast_shapes(*(np.shape(w) for w in where)), dtype=array.dtype)
-    return array[tuple(np.broadcast_arrays(*where))] if where else array[()]
+    return array[tuple(where)]
 
 
 def evaluate_pred(pred: Pred, environment: Environment, inputs: Mapping[str, NDArray[Any]] | None = None) -> Any:

@@ -6,8 +6,9 @@ beyond a ragged extent do not exist: reductions see the identity there, and stor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,10 @@ from cleave.ir.op import MAPS, MONOIDS, round_to
 Array = NDArray[Any]
 
 
+_SMALL = 4096
+"""Elements of a product that is cheaper to make than to contract."""
+
+
 @dataclass
 class Space:
     """Axes, where they are, and which positions exist, under values of the dims and of the integer inputs."""
@@ -45,21 +50,34 @@ class Space:
     order: tuple[Axis, ...]
     inputs: Mapping[str, Array]
     environment: dict[Any, Any]
+    precision: str = "float64"
+    """The type that every value is rounded to; sums are taken in it."""
     valid: dict[Axis, Array] = field(default_factory=dict[Axis, Array])
+    whole: set[Axis] = field(default_factory=set[Axis])
+    """Axes all of whose positions exist."""
+
+    def copy(self) -> Space:
+        return replace(self, environment=dict(self.environment), valid=dict(self.valid), whole=set(self.whole))
 
     def number(self, a: Axis) -> int:
         return self.order.index(a)
 
-    def along(self, a: Axis, values: Array) -> Array:
-        """A vector laid along an axis."""
+    def place(self, a: Axis, positions: Array) -> None:
+        """Put an axis, whose owners have been placed, at some positions."""
         shape = [1] * len(self.order)
-        shape[self.number(a)] = len(values)
-        return values.reshape(shape)
+        shape[self.number(a)] = len(positions)
+        self.environment[a] = positions = positions.reshape(shape)
+        extent = np.asarray(evaluate(a.extent, self.environment, self.inputs))
+        self.valid[a] = (positions < extent) & (positions >= 0)
+        if self.valid[a].all():
+            self.whole.add(a)
+        else:
+            self.whole.discard(a)
 
     def valid_for(self, axes: Iterable[Axis]) -> Array:
-        """Where positions on all of some axes exist."""
+        """Where positions on all of some axes exist; of size 1 along those that are whole."""
         out: Array = np.ones([1] * len(self.order), dtype=bool)
-        for a in sorted(axes, key=self.number):
+        for a in sorted(set(axes) - self.whole, key=self.number):
             out = out & self.valid[a]
         return out
 
@@ -69,14 +87,16 @@ def make_space(
     inputs: Mapping[str, Array],
     dims: Mapping[str, int],
     at: Mapping[Axis, Array] | None = None,
+    precision: str = "float64",
 ) -> Space:
     """Positions 0 .. greatest extent on every axis, or those in ``at``; ``order`` has owners before what they own."""
-    space = Space(order, inputs, dict(dims))
+    space = Space(order, inputs, dict(dims), precision)
     for a in order:
-        extent: Array = np.asarray(evaluate(a.extent, space.environment, inputs))
-        positions = np.arange(max(int(extent.max(initial=0)), 0)) if at is None or a not in at else np.asarray(at[a])
-        space.environment[a] = space.along(a, positions)
-        space.valid[a] = (space.environment[a] < extent) & (space.environment[a] >= 0)
+        if at is not None and a in at:
+            space.place(a, np.asarray(at[a]))
+        else:
+            extent: Array = np.asarray(evaluate(a.extent, space.environment, inputs))
+            space.place(a, np.arange(max(int(extent.max(initial=0)), 0)))
     return space
 
 
@@ -87,7 +107,7 @@ def value(term: Term, space: Space, memo: dict[Term, Array] | None = None) -> Ar
     with np.errstate(all="ignore"):
         for t in walk(term, below=lambda u: () if u in known else operands(u)):
             if t not in memo:
-                memo[t] = _node_value(t, space, memo)
+                memo[t] = _node_value(t, space, memo).astype(space.precision, copy=False)
     return memo[term]
 
 
@@ -130,15 +150,34 @@ def load_value(
 ) -> Array:
     """Elements of an input; reading outside it at a position that exists is an error, never clipped silently."""
     array = inputs[name]
-    where = [evaluate(i, environment, inputs) for i in indices]
+    where: list[Array] = [np.asarray(evaluate(i, environment, inputs)) for i in indices]
     for number, (position, extent) in enumerate(zip(where, array.shape, strict=True)):
-        outside = valid & ((np.asarray(position) < 0) | (np.asarray(position) >= extent))
-        if np.any(outside):
+        beyond = (position < 0) | (position >= extent)
+        if beyond.any() and (outside := valid & beyond).any():
             bad = int(np.broadcast_to(position, outside.shape)[outside][0])
             raise GraphError(f"index {bad}, allowed is 0 <= index < {extent}", location=f"input {name}, axis {number}")
-    found: Array = np.asarray(read_clipped(array, where))
-    found = found.astype(np.float64) if found.ndim else np.full([1] * valid.ndim, float(found))
-    return np.where(valid, found, 0.0)
+    found = _gathered(array, where, valid.ndim)
+    return found if valid.all() else np.where(valid, found, 0.0)
+
+
+def _gathered(array: Array, where: Sequence[Array], rank: int) -> Array:
+    """``array[where]`` with positions clipped; dimension by dimension if no axis is in the index of two."""
+    axes = [[k for k, n in enumerate(p.shape) if n != 1] for p in where]
+    order = [k for along in axes for k in along]
+    drawn = type(array) is not np.ndarray  # something that computes its elements when they are read
+    if drawn or len(set(order)) < len(order) or 0 in array.shape:
+        found: Array = np.asarray(read_clipped(array, where), dtype=np.float64)
+        return found if found.ndim else found.reshape([1] * rank)
+    out: Array = array
+    for dimension, position in enumerate(where):
+        flat = position.ravel()
+        if len(flat) != out.shape[dimension] or (flat != np.arange(len(flat))).any():
+            out = out.take(flat, axis=dimension, mode="clip")
+    sizes = [p.shape[k] for p, along in zip(where, axes, strict=True) for k in along]
+    shape = [1] * rank
+    for k, n in zip(order, sizes, strict=True):
+        shape[k] = n
+    return out.reshape(sizes).transpose(np.argsort(order)).reshape(shape).astype(np.float64, copy=False)
 
 
 def pred_value(pred: Pred, space: Space) -> Array:
@@ -155,7 +194,8 @@ def _reduce_value(t: Reduce, space: Space, memo: Mapping[Term, Array]) -> Array:
     body = memo[factors[0]] if t.op == "sum" else memo[t.body]
     for factor in factors[1:] if t.op == "sum" else ():
         body = body * memo[factor]
-    body = np.where(space.valid[t.axis], body, monoid.identity)
+    if t.axis not in space.whole:
+        body = np.where(space.valid[t.axis], body, np.asarray(monoid.identity, dtype=space.precision))
     size = space.environment[t.axis].shape[number]
     if body.shape[number] != size:
         body = np.broadcast_to(body, [size if k == number else n for k, n in enumerate(body.shape)])
@@ -174,20 +214,35 @@ def _contract(factors: list[Term], axis: Axis, space: Space, memo: Mapping[Term,
 
     There an infinity could meet a zero that stands for a position that does not exist.
     """
-    if not all(np.isfinite(memo[f]).all() for f in factors):
+    arrays = [memo[f] for f in factors]
+    if not all(np.isfinite(a.sum()) for a in arrays):  # a sum that overflows is not finite either, and only slower
         return None
-    number, valid = space.number(axis), space.valid[axis]
-    operands = [np.where(valid, memo[f], 0.0) if axis in free(f) else memo[f] for f in factors]
-    operands.append(np.where(valid, 1.0, 0.0))
-    squeezed: list[Any] = []
+    number, size = space.number(axis), space.environment[axis].size
+    along = [k for k, a in enumerate(arrays) if a.shape[number] != 1]
+    if not along and size != 1:
+        along = [len(arrays)]
+        ones: Array = np.ones_like(space.environment[axis], dtype=space.precision)
+        arrays.append(ones)
+    if axis not in space.whole:
+        k = min(along or [0], key=lambda k: arrays[k].size)
+        arrays[k] = np.where(space.valid[axis], arrays[k], np.zeros((), dtype=space.precision))
+    return contract(arrays, number)
+
+
+def contract(arrays: Sequence[Array], number: int) -> Array:
+    """Sum over one dimension of a product of arrays that broadcast, without making the product unless it is small."""
+    rank = arrays[0].ndim
+    if np.broadcast(*arrays).size <= _SMALL:
+        return np.sum(reduce(np.multiply, arrays), axis=number, keepdims=True)
+    operands: list[Any] = []
     kept: set[int] = set()
-    for array in operands:
+    for array in arrays:
         labels = [k for k, n in enumerate(array.shape) if n != 1]
-        squeezed += [array.reshape([array.shape[k] for k in labels]), labels]
+        operands += [array.reshape([array.shape[k] for k in labels]), labels]
         kept |= set(labels)
     out = sorted(kept - {number})
-    result: Array = np.einsum(*squeezed, out, optimize=True)
-    shape = [1] * len(space.order)
+    result: Array = np.einsum(*operands, out, optimize=True)
+    shape = [1] * rank
     for k, n in zip(out, result.shape, strict=True):
         shape[k] = n
     return result.reshape(shape)
@@ -198,8 +253,9 @@ def interpret(
     inputs: Mapping[str, Any],
     dims: Mapping[str, int] | None = None,
     at: Mapping[Axis, Array] | None = None,
+    precision: str = "float64",
 ) -> dict[str, Array]:
-    """Outputs of a graph in float64, rounded to nothing; NaN where nothing is stored.
+    """Outputs of a graph, every operation rounded to ``precision``; NaN where nothing is stored.
 
     ``dims`` binds symbols that no input shape fixes. ``at`` restricts output axes to some positions: then only the
     elements there are computed and the rest stays NaN.
@@ -209,7 +265,7 @@ def interpret(
         if i.name not in arrays:
             raise GraphError("missing", location=f"input {i.name}")
     values = bind_dims(g, {n: a.shape for n, a in arrays.items()}, dims)
-    space = make_space(g.axes, arrays, values, at)
+    space = make_space(g.axes, arrays, values, at, precision)
     memo: dict[Term, Array] = {}
     return {o.name: _stored(o, space, value(o.term, space, memo)) for o in g.outputs}
 
@@ -224,12 +280,14 @@ def _stored(o: Output, space: Space, result: Array) -> Array:
 def store(out: Array, name: str, indices: tuple[Index, ...], result: Array, space: Space) -> None:
     """Write a value at the positions that exist; outside the buffer is an error."""
     stored = frozenset[Axis]().union(*(axes_of(i) for i in indices))
-    where: list[Any] = [np.asarray(evaluate(i, space.environment, space.inputs)) for i in indices]
-    aligned = np.broadcast_arrays(space.valid_for(stored), result, *where)
-    keep = aligned[0]
-    positions = tuple(p[keep] for p in aligned[2:])
-    for number, (position, extent) in enumerate(zip(positions, out.shape, strict=True)):
+    where: list[Array] = [np.asarray(evaluate(i, space.environment, space.inputs)) for i in indices]
+    valid = space.valid_for(stored)
+    if not valid.all() or not indices or np.broadcast(*where).shape != np.broadcast(result, *where).shape:
+        aligned = np.broadcast_arrays(valid, result, *where)
+        keep = aligned[0]
+        result, where = aligned[1][keep], [p[keep] for p in aligned[2:]]
+    for number, (position, extent) in enumerate(zip(where, out.shape, strict=True)):
         if position.size and (position.min() < 0 or position.max() >= extent):
             bad = int(position.min() if position.min() < 0 else position.max())
             raise GraphError(f"stored at {bad}, extent is {extent}", location=f"output {name}, axis {number}")
-    out[positions] = aligned[1][keep] if positions else result.reshape(())
+    out[tuple(where)] = result if indices else result.reshape(())

@@ -25,7 +25,7 @@ from cleave.records import Outcome
 from cleave.rewrite.rulebook import Rulebook
 from cleave.target import Target
 from cleave.tile.plan import Schedule
-from cleave.verify import Verdict, verify
+from cleave.verify import References, Verdict, verify
 
 Progress = Callable[[str], None]
 
@@ -151,9 +151,10 @@ def _search(state: _State, book: Rulebook, bind: Mapping[str, int], progress: Pr
 
 
 def _verify(state: _State, bind: Mapping[str, int], progress: Progress | None) -> None:
+    references = References(state.graph, state.config.seed)
     for c in state.candidates:
         with state.phase("verify", progress):
-            state.verdicts.append(verify(c, state.config, bind=bind))
+            state.verdicts.append(verify(c, state.config, bind=bind, references=references))
 
 
 def _schedule(state: _State, target: Target, bind: Mapping[str, int], progress: Progress | None) -> None:

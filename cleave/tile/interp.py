@@ -20,7 +20,7 @@ from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
 from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, Where, free
 from cleave.ir.index import Pred, evaluate, evaluate_pred, show_pred
-from cleave.ir.interp import Space, load_value, pred_value, store
+from cleave.ir.interp import Space, contract, load_value, pred_value, store
 from cleave.ir.op import FLOATS, MAPS, MONOIDS, round_to
 from cleave.tile.plan import Schedule
 from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update, program_axes
@@ -117,10 +117,8 @@ class _Block:
 
     def at(self, space: Space, a: Axis, start: int) -> Space:
         """The space with a tile of an axis placed at ``start``."""
-        out = Space(self.order, self.buffers, dict(space.environment), dict(space.valid))
-        positions = out.along(a, np.arange(start, start + self.tile(a)))
-        out.environment[a] = positions
-        out.valid[a] = (positions < np.asarray(evaluate(a.extent, out.environment, self.buffers))) & (positions >= 0)
+        out = space.copy()
+        out.place(a, np.arange(start, start + self.tile(a)))
         return out
 
     def check_whole(self, space: Space, a: Axis) -> None:
@@ -208,17 +206,4 @@ class _Block:
 
     def contract(self, number: int, a: Axis, left: Array, right: Array) -> Array:
         left = self.spread(left, number, a)
-        if left.size * right.size < 4096:
-            return np.sum(left * right, axis=number, keepdims=True)
-        operands: list[Any] = []
-        kept: set[int] = set()
-        for array in (left, right):
-            labels = [k for k, n in enumerate(array.shape) if n != 1]
-            operands += [array.reshape([array.shape[k] for k in labels]), labels]
-            kept |= set(labels)
-        out = sorted(kept - {number})
-        result: Array = np.einsum(*operands, out, optimize=True)
-        shape = [1] * len(self.order)
-        for k, n in zip(out, result.shape, strict=True):
-            shape[k] = n
-        return result.reshape(shape)
+        return contract((left, right), number)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from cleave.verify.check import verify
 from cleave.verify.final import check_executable, compare_rows, draw_rounded
 from cleave.verify.metric import Comparison, Tolerance, compare, graph_tolerance, magnitude, storage, with_magnitudes
+from cleave.verify.reference import References
 from cleave.verify.verdict import Check, Outcome, Step, Verdict
 
 __all__ = [
     "Check",
     "Comparison",
     "Outcome",
+    "References",
     "Step",
     "Tolerance",
     "Verdict",

@@ -13,31 +13,38 @@ from cleave.ir.hash import graph_hash
 from cleave.verify.equivalence import check_equivalence, check_scope
 from cleave.verify.final import check_at_shape
 from cleave.verify.fold_check import check_folds
-from cleave.verify.instantiate import medium_sizes, small_sizes
+from cleave.verify.reference import References
 from cleave.verify.verdict import Check, Outcome, Step, Verdict
 
-_MEDIUM_ELEMENTS = 400_000
 _NO_SHAPE = "no shape is bound"
 _NO_KERNEL = "no compiled kernel was run"
 
 
-def verify(candidate: Candidate, config: Config | None = None, *, bind: Mapping[str, int] | None = None) -> Verdict:
+def verify(
+    candidate: Candidate,
+    config: Config | None = None,
+    *,
+    bind: Mapping[str, int] | None = None,
+    references: References | None = None,
+) -> Verdict:
     """Check a candidate against its input graph: scope, small and medium instances, folds, and the shape in ``bind``.
+
+    ``references``: values of the input graph that candidates of one search share, so that they are computed once.
 
     Never raises for a bad candidate: every fault is an outcome. The final test is skipped without ``bind``, and its
     kernel half (``check_executable``) until it is added with ``with_check``; the verdict says so.
     """
-    rng = _generator(candidate, config or Config())
-    origin = candidate.origin
+    config = config or Config()
+    rng = _generator(candidate, config)
+    known = References(candidate.origin, config.seed) if references is None else references
+    if known.origin != candidate.origin:
+        raise CleaveError("references of another input graph", location=candidate.name)
     steps: tuple[tuple[Step, Callable[[], Check]], ...] = (
         (Step.SCOPE, lambda: check_scope(candidate)),
-        (Step.SMALL, lambda: check_equivalence(candidate, Step.SMALL, small_sizes(origin, rng), rng)),
-        (Step.FOLDS, lambda: check_folds(candidate, small_sizes(origin, rng), rng)),
-        (
-            Step.MEDIUM,
-            lambda: check_equivalence(candidate, Step.MEDIUM, medium_sizes(origin, rng, _MEDIUM_ELEMENTS), rng),
-        ),
-        (Step.GRAPH_HALF, lambda: _at_shape(candidate, bind, rng)),
+        (Step.SMALL, lambda: check_equivalence(candidate, Step.SMALL, known.small(), rng)),
+        (Step.FOLDS, lambda: check_folds(candidate, known.small(), rng)),
+        (Step.MEDIUM, lambda: check_equivalence(candidate, Step.MEDIUM, known.medium(), rng)),
+        (Step.GRAPH_HALF, lambda: _at_shape(candidate, bind, known, rng)),
     )
     checks: list[Check] = []
     for step, run in steps:
@@ -48,10 +55,12 @@ def verify(candidate: Candidate, config: Config | None = None, *, bind: Mapping[
     return Verdict(candidate.name, tuple(checks))
 
 
-def _at_shape(candidate: Candidate, bind: Mapping[str, int] | None, rng: np.random.Generator) -> Check:
+def _at_shape(
+    candidate: Candidate, bind: Mapping[str, int] | None, references: References, rng: np.random.Generator
+) -> Check:
     if bind is None:
         return Check(Step.GRAPH_HALF, Outcome.SKIPPED, detail=_NO_SHAPE)
-    return check_at_shape(candidate, bind, rng)
+    return check_at_shape(candidate, bind, rng, references=references)
 
 
 def _guarded(step: Step, run: Callable[[], Check]) -> Check:

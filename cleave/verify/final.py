@@ -23,6 +23,7 @@ from cleave.ir.instance import below, greatest_extents, meets, shape_of
 from cleave.ir.op import FLOATS, round_to
 from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, footprint, split_values
 from cleave.verify.metric import ALGEBRA, Comparison, Tolerance, compare, graph_tolerance, magnitude
+from cleave.verify.reference import References
 from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, stored, values_at
 from cleave.verify.verdict import Check, Outcome, Step
 
@@ -44,16 +45,23 @@ _WHOLE = 400_000
 # ---- graph half
 
 
-def check_at_shape(c: Candidate, bind: Mapping[str, int], rng: np.random.Generator, limit: int = LIMIT) -> Check:
+def check_at_shape(
+    c: Candidate,
+    bind: Mapping[str, int],
+    rng: np.random.Generator,
+    limit: int = LIMIT,
+    references: References | None = None,
+) -> Check:
     """Compare at the user's sizes, at the first, the last and random positions of every output axis."""
     known = {s.name for s in c.origin.symbols}
+    references = References(c.origin) if references is None else references
     try:
         dims = bind_dims(c.origin, {}, {n: v for n, v in bind.items() if n in known})
     except CleaveError as error:
         return Check(Step.GRAPH_HALF, Outcome.SKIPPED, detail=str(error))
     count, worst = 0, 0.0
     for scale, zeros in _SCALES:
-        found = _run(c, dims, bind, (scale, zeros), rng, limit)
+        found = _run(c, dims, bind, _Data(references, scale, zeros, limit), rng)
         if isinstance(found, Check):
             return found
         if not found:
@@ -70,19 +78,36 @@ def _run(
     c: Candidate,
     dims: Mapping[str, int],
     bind: Mapping[str, int],
-    data: tuple[float, float],
+    data: _Data,
     rng: np.random.Generator,
-    limit: int,
 ) -> list[tuple[str, Comparison]] | Check:
     """One comparison a run and output; a check where one of the graphs has no value."""
     try:
-        inputs, points = _reference(c.origin, dims, data, rng, limit)
+        inputs, points = data.points(dims)
     except CleaveError as error:
         return Check(Step.GRAPH_HALF, Outcome.NOT_EVALUABLE, detail=f"the input graph has no value: {error}")
     try:
         return _compared_points(c, points, inputs, {**dims, **_bound_splits(c, dims, bind, inputs, rng)})
     except CleaveError as error:
         return Check(Step.GRAPH_HALF, Outcome.NOT_EVALUABLE, detail=f"the candidate has no value: {error}")
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What a run of the graph half is made on."""
+
+    references: References
+    scale: float
+    zeros: float
+    limit: int
+
+    def points(self, dims: Mapping[str, int]) -> tuple[dict[str, Any], list[_Points]]:
+        """Inputs and reference values, the same for all candidates of the graph."""
+        g, data = self.references.origin, (self.scale, self.zeros)
+        return self.references.once(
+            ("shape", tuple(sorted(dims.items())), data, self.limit),
+            lambda rng: _reference(g, dims, data, rng, self.limit),
+        )
 
 
 @dataclass(frozen=True)
@@ -125,7 +150,8 @@ def _compared_points(
         other = stored(next(o for o in c.graph.outputs if o.name == p.output.name))
         for at, reference in p.runs:
             # The same positions by name: equal store indices give equal axes in both graphs.
-            actual = values_at(other, inputs, dims, {b: at[a] for a, b in zip(p.stored.axes, other.axes, strict=True)})
+            same = {b: at[a] for a, b in zip(p.stored.axes, other.axes, strict=True)}
+            actual = reference if c.graph == c.origin else values_at(other, inputs, dims, same)
             if not np.array_equal(actual.where, reference.where):
                 raise CleaveError(
                     "other positions are stored than in the input graph", location=f"output {p.output.name}"

@@ -7,34 +7,35 @@ absorb    running state, next tile -> state, the tile being computed relative to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cleave.candidate import Candidate, Fold
 from cleave.errors import CleaveError
-from cleave.ir.axis import Axis
+from cleave.ir.axis import owners
 from cleave.ir.graph import Reduce, Ref, Term, axes_in, free, reductions, walk
 from cleave.ir.instance import Instance, below
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.op import MONOIDS
-from cleave.verify.equivalence import references
-from cleave.verify.instantiate import Array, Sizes, split_values
+from cleave.verify.equivalence import split_instance
+from cleave.verify.instantiate import Array, Chunks
 from cleave.verify.metric import ALGEBRA, Comparison, compare, magnitude
+from cleave.verify.reference import Reference
 from cleave.verify.verdict import Check, Outcome, Step
 
 State = tuple[Array, ...]
 
 _CHUNKINGS = 2
 _MOST_CHUNKS = 5
-_FIRST = (0, 3, 4)
+_FIRST = ((Chunks.ONE, 0), (Chunks.SOME, 1), (Chunks.MANY, 0))
 """Of the small instantiations: one chunk, some with slack, more than the extent."""
 _MORE = 5
 """And as many others, at random."""
 
 
-def check_folds(c: Candidate, sizes: Iterable[Sizes], rng: np.random.Generator) -> Check:
+def check_folds(c: Candidate, references: Sequence[Reference], rng: np.random.Generator) -> Check:
     """Every fold of a candidate on every instance."""
     if not c.folds:
         return Check(Step.FOLDS, Outcome.SKIPPED, detail="the candidate brings none")
@@ -42,13 +43,10 @@ def check_folds(c: Candidate, sizes: Iterable[Sizes], rng: np.random.Generator) 
     if faults:
         return Check(Step.FOLDS, Outcome.WRONG_FOLD, detail=faults[0])
     count, worst = 0, 0.0
-    for s, reference in references(c.origin, _selected(sizes, rng), rng):
-        if reference is None:
-            continue
-        instance = reference.instance
-        dims = {**instance.dims, **split_values(c, s, instance.inputs, rng)}
+    for reference in _selected(references, rng):
+        at = split_instance(c, reference, rng)
         for f in c.folds:
-            what, ratio = _check_at(f, Instance(dims, instance.inputs, instance.data), rng)
+            what, ratio = _check_at(f, at, rng)
             worst = max(worst, ratio)
             if what:
                 return Check(Step.FOLDS, Outcome.WRONG_FOLD, count + 1, worst, what)
@@ -57,12 +55,12 @@ def check_folds(c: Candidate, sizes: Iterable[Sizes], rng: np.random.Generator) 
     return Check(Step.FOLDS, outcome, count, worst, "" if count else "no instance could be drawn")
 
 
-def _selected(sizes: Iterable[Sizes], rng: np.random.Generator) -> list[Sizes]:
+def _selected(references: Sequence[Reference], rng: np.random.Generator) -> list[Reference]:
     """A chunking costs as much as an instance, so folds are tried on fewer."""
-    every = list(sizes)
-    first = [n for n in _FIRST if n < len(every)]
-    rest = [int(n) for n in rng.permutation(len(every)) if n not in first]
-    return [every[n] for n in (*first, *rest[:_MORE])]
+    wanted = [next((r for r in references if (r.sizes.chunks, r.sizes.slack) == kind), None) for kind in _FIRST]
+    first = [r for r in wanted if r is not None]
+    rest = [references[int(n)] for n in rng.permutation(len(references))]
+    return [*first, *[r for r in rest if not any(r is f for f in first)][:_MORE]]
 
 
 def _shape_fault(f: Fold) -> str:
@@ -95,34 +93,37 @@ def _refers(name: str, member: int) -> bool:
 
 @dataclass(frozen=True)
 class _Setting:
-    """A fold, the space of its members, and how many positions its axis has."""
+    """A fold on an instance, and the whole space of its members."""
 
     fold: Fold
-    order: tuple[Axis, ...]
     instance: Instance
-    extent: int
+    whole: Space
 
-    def space(self, positions: Array | None = None) -> Space:
-        at = None if positions is None else {self.fold.axis: positions}
-        return make_space(self.order, self.instance.inputs, self.instance.dims, at)
+    def space(self, positions: Array) -> Space:
+        """The space with only some positions on the fold's axis; what the axis owns is placed again."""
+        out = self.whole.copy()
+        out.place(self.fold.axis, positions)
+        for a in out.order:
+            if self.fold.axis in owners(a):
+                out.place(a, self.whole.environment[a].ravel())
+        return out
 
 
 def _check_at(f: Fold, instance: Instance, rng: np.random.Generator) -> tuple[str, float]:
     """("", greatest ratio of error to bound), or what went wrong."""
-    order = axes_in((*f.members, *f.carry))
-    whole_space = make_space(order, instance.inputs, instance.dims)
-    setting = _Setting(f, order, instance, whole_space.environment[f.axis].size)
+    whole = make_space(axes_in((*f.members, *f.carry)), instance.inputs, instance.dims)
+    memo: dict[Term, Array] = {}
     try:
-        whole = tuple(value(m, whole_space) for m in f.members)
-        sizes = tuple(value(magnitude(m), whole_space) for m in f.members)
-        return _check_chunkings(setting, whole, sizes, rng)
+        state = tuple(value(m, whole, memo) for m in f.members)
+        sizes = tuple(value(magnitude(m), whole, memo) for m in f.members)
+        return _check_chunkings(_Setting(f, instance, whole), state, sizes, rng)
     except CleaveError as error:
         return f"fold over {f.axis} has no value at {instance}: {error}", np.inf
 
 
 def _check_chunkings(setting: _Setting, whole: State, sizes: State, rng: np.random.Generator) -> tuple[str, float]:
     worst = 0.0
-    for chunks in _chunkings(setting.extent, rng):
+    for chunks in _chunkings(setting.whole.environment[setting.fold.axis].size, rng):
         forms = {"joined": _joined(setting, chunks, rng)}
         if setting.fold.absorbing:
             forms["absorbed"] = _absorbed(setting, chunks)
@@ -176,7 +177,7 @@ def _join(setting: _Setting, x: State, y: State) -> State:
 def _absorbed(setting: _Setting, chunks: Sequence[Array]) -> State:
     """The loop: each tile is computed relative to the new state, from the identity on."""
     fold = setting.fold
-    running: State = tuple(np.full([1] * len(setting.order), MONOIDS[m.op].identity) for m in fold.members)
+    running: State = tuple(np.full([1] * len(setting.whole.order), MONOIDS[m.op].identity) for m in fold.members)
     for chunk in chunks:
         space = setting.space(chunk)
         new: list[Array] = []
@@ -204,6 +205,6 @@ def _worst_member(setting: _Setting, state: State, whole: State, sizes: State) -
 
 def _compare_member(setting: _Setting, m: Reduce, state: Array, whole: Array, size: Array) -> Comparison:
     """Where positions on the member's other axes exist."""
-    valid = setting.space().valid_for(free(m))
+    valid = setting.whole.valid_for(free(m))
     a, e, s, keep = np.broadcast_arrays(state, whole, size, valid)
     return compare(a[keep], e[keep], s[keep], ALGEBRA)

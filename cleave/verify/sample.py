@@ -23,6 +23,7 @@ from cleave.verify.instantiate import footprint
 Array = NDArray[Any]
 
 _FLOAT64 = np.dtype(np.float64)
+_SIGN = np.uint64(1)
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
@@ -44,24 +45,26 @@ class Drawn:
         state = np.asarray(self.seed, dtype=np.uint64)
         for position in where:
             state = _mixed(state ^ np.asarray(position).astype(np.uint64))
-        magnitude = 0.3 + 1.3 * _unit(_mixed(state))
-        signed = np.where(_unit(_mixed(state + _MIX[0])) < 0.5, -magnitude, magnitude)
-        values: Array = np.where(_unit(_mixed(state + _MIX[1])) < self.zeros, 0.0, signed * self.scale)
-        return values > 0 if self.dtype == np.dtype(np.bool_) else values
+        if self.dtype == np.dtype(np.bool_):
+            return (state & _SIGN) == 0
+        # One number gives the magnitude (its upper 53 bits), the sign, and whether it is zero (the ten bits between).
+        values: Array = (state >> np.uint64(11)).astype(np.float64) * (1.3 * self.scale * 2.0**-53) + 0.3 * self.scale
+        values = np.where((state & _SIGN) == 0, -values, values)
+        if self.zeros:
+            share = (state >> np.uint64(1)) & np.uint64(1023)
+            values = np.where(share < np.uint64(round(1024 * self.zeros)), 0.0, values)
+        return values
 
 
 def _mixed(state: Array) -> Array:
     """The finaliser of splitmix64, on arrays."""
     with np.errstate(over="ignore"):
-        z = state + _MIX[0]
-        z = (z ^ (z >> np.uint64(30))) * _MIX[1]
-        z = (z ^ (z >> np.uint64(27))) * _MIX[2]
-        return z ^ (z >> np.uint64(31))
-
-
-def _unit(state: Array) -> Array:
-    """Uniform in [0, 1)."""
-    return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        z: Array = state + _MIX[0]
+        for shift, factor in ((30, _MIX[1]), (27, _MIX[2])):
+            z ^= z >> np.uint64(shift)
+            z *= factor
+        z ^= z >> np.uint64(31)
+        return z
 
 
 # ---- outputs at positions

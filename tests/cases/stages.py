@@ -20,7 +20,7 @@ from cleave.schedule import schedule
 from cleave.search import Found, search
 from cleave.tile.interp import run_schedule
 from cleave.tile.plan import Schedule
-from cleave.verify import verify
+from cleave.verify import References, verify
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -71,8 +71,9 @@ def run_search(g: Graph, calls: Sequence[tuple[Arrays, Arrays]], *, dims: Mappin
         _close(interpret(g, inputs, dims), expected, EXACT, EXACT, "interpreter")
     found = search(g)
     shape = bind_dims(g, {n: a.shape for n, a in calls[0][0].items()}, dims)
+    references = References(g)
     for c in found.candidates:
-        verdict = verify(c, bind=shape)
+        verdict = verify(c, bind=shape, references=references)
         assert verdict.passed, f"candidate {c.name}: {verdict}"
     return found
 

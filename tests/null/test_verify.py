@@ -34,6 +34,7 @@ from cleave.ir.op import round_to
 from cleave.verify import (
     Check,
     Outcome,
+    References,
     Step,
     Verdict,
     check_executable,
@@ -48,6 +49,7 @@ from cleave.verify.equivalence import check_equivalence
 from cleave.verify.final import check_at_shape
 from cleave.verify.fold_check import check_folds
 from cleave.verify.instantiate import Chunks, prime_dims, small_sizes, split_values
+from cleave.verify.reference import references
 from cleave.verify.sample import Drawn, edge_positions, stored, values_at
 from tests.null.terms import ref, softmax_fold
 
@@ -255,7 +257,8 @@ def test_zero_is_awkward_enough() -> None:
 def test_a_graph_without_values_is_not_evaluable() -> None:
     lost = row_sum(lambda i, j: fold("sum", j, apply("log", apply("sub", const(-1.0), apply("sq", load("x", i, j))))))
     sizes = [z for z in small_sizes(lost, np.random.default_rng(0)) if z.dims["t"]]
-    found = check_equivalence(as_written(lost), Step.SMALL, sizes, np.random.default_rng(0))
+    known = references(lost, sizes, np.random.default_rng(0))
+    found = check_equivalence(as_written(lost), Step.SMALL, known, np.random.default_rng(0))
     assert found.outcome is Outcome.NOT_EVALUABLE and "the input graph has no value" in found.detail
 
 
@@ -285,8 +288,7 @@ def _with_fold(**changes: object) -> Candidate:
 
 
 def _fold_outcome(c: Candidate) -> Check:
-    rng = np.random.default_rng(1)
-    return check_folds(c, small_sizes(c.origin, rng), rng)
+    return check_folds(c, References(c.origin, 1).small(), np.random.default_rng(1))
 
 
 def test_folds_of_attention_hold_on_every_chunking() -> None:
@@ -500,6 +502,17 @@ def test_the_metric_at_its_borders() -> None:
     assert compare_values(expected * 1.0011, expected, size, allowed).outcome is Outcome.WRONG_VALUE
     assert storage(["bfloat16"], "float32").frobenius == 8e-3
     assert storage(["float32"], "float32").relative == 8 * 2.0**-24
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("scale", [2.0**-20, 2.0**-24, 2.0**-130, 2.0**-140])
+def test_what_is_rounded_right_passes_however_small(dtype: str, scale: float, rng: np.random.Generator) -> None:
+    expected = rng.standard_normal(100) * scale
+    allowed = storage([dtype], dtype)
+    stored_right = round_to(expected, dtype)
+    assert compare_values(stored_right, expected, np.abs(expected), allowed).passed
+    beyond = stored_right + 2.0**-23  # two spacings of the smallest numbers of float16, many of the others
+    assert not compare_values(beyond, expected, np.abs(expected), allowed).passed
 
 
 def test_overflow_of_the_output_type_is_the_references_infinity() -> None:
