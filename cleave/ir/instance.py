@@ -49,8 +49,22 @@ class Instance:
         return ", ".join(f"{k}={v}" for k, v in self.dims.items()) + (f", data: {self.data}" if self.data else "")
 
 
-def small_instance(g: Graph, seed: int = 0, attempts: int = 6, sizes: Sequence[int] = SMALL) -> Instance | None:
-    """An instance in which every term has a value, or None. Free dims get different sizes, reduced ones the first."""
+def small_instances(g: Graph, count: int = 4) -> list[Instance]:
+    """Instances that differ in data and in how far integer inputs reach: one alone may hide what it should show.
+
+    A mask that leaves one key hides a division by the number of keys; lengths within a chunk hide what joins two.
+    """
+    made = (small_instance(g, seed, greatest=3 + 2 * seed) for seed in range(count))
+    return [at for at in made if at is not None]
+
+
+def small_instance(
+    g: Graph, seed: int = 0, attempts: int = 6, sizes: Sequence[int] = SMALL, greatest: int = 3
+) -> Instance | None:
+    """An instance in which every term has a value, or None. Free dims get different sizes, reduced ones the first.
+
+    ``greatest``: of integer inputs, less where that does not fit.
+    """
     rng = np.random.default_rng(seed)
     if any(i.dtype in INTEGERS for i in g.inputs):
         sizes = tuple(max(pair) for pair in zip(sizes, _WITH_TABLES, strict=False))
@@ -61,7 +75,7 @@ def small_instance(g: Graph, seed: int = 0, attempts: int = 6, sizes: Sequence[i
         dims = dims_near(g, {s.name: -(-n // s.multiple) for s, n in zip(free, rotated, strict=False)}, rng)
         if dims is None:
             return None
-        made = Instance(dims, draw_inputs(g, dims, rng, greatest=max(3 - attempt, 1)))
+        made = Instance(dims, draw_inputs(g, dims, rng, greatest=max(greatest - attempt, 1)))
         if _has_value(g, made):
             return made
     return None
@@ -125,10 +139,15 @@ def chunked(count_name: str, chunk_name: str, extent: int, count: int = CHUNKS) 
 
 
 def greatest_extents(axes: Iterable[Axis], dims: Mapping[str, int], inputs: Mapping[str, Array]) -> dict[Axis, int]:
-    """The greatest extent of every axis (owners of ragged ones first); 1 where it reads an input that is not given."""
+    """The greatest extent of every axis (owners of ragged ones first); 1 where it reads an input that is not given.
+
+    Only axes that others depend on are laid out: the extents may be far longer than what fits into memory.
+    """
     known = tuple(a for a in axes if inputs_of(a.extent) <= inputs.keys())
-    space = make_space(known, inputs, dims)
-    return {a: space.environment[a].size if a in space.environment else 1 for a in axes}
+    owning = frozenset[Axis]().union(*(owners(a) for a in known))
+    space = make_space(tuple(a for a in known if a in owning), inputs, dims)
+    extents = {a: np.asarray(evaluate(a.extent, space.environment, inputs)) for a in known}
+    return {a: max(int(extents[a].max(initial=0)), 0) if a in extents else 1 for a in axes}
 
 
 def greatest_extent(a: Axis, dims: Mapping[str, int], inputs: Mapping[str, Array]) -> int:

@@ -82,22 +82,23 @@ def _axes(member: Reduce) -> tuple[Axis, ...]:
 # ---- patterns of a split candidate
 
 
-def patterns(g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], instance: Instance | None) -> list[Pattern]:
-    """The folds that the outer stages of a graph show and that hold on the instance; without an instance there are
-    none.
-    """
-    if instance is None or not splits:
+def patterns(
+    g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], instances: Sequence[Instance]
+) -> list[Pattern]:
+    """The folds that the outer stages of a graph show and that hold on all instances; without one there are none."""
+    if not instances or not splits:
         return []
-    trial = make_trial(g, splits, instance)
+    trials = [make_trial(g, splits, at) for at in instances]
     out: list[Pattern] = []
     for split in splits:
         kept = Pattern(g, tuple(splits), split, bases[split.count], (), ())
         for partial, total in zip(*_outer_stage(g, split), strict=True):
             wider = with_field(kept, partials=(*kept.partials, partial), totals=(*kept.totals, total))
-            if _closed(wider) and holds(wider, trial):
+            if _closed(wider) and all(holds(wider, trial) for trial in trials):
                 kept = wider
         if kept.partials:
-            out.append(with_field(kept, absorbing=holds(kept, trial, absorbing=True)))
+            absorbing = all(holds(kept, trial, absorbing=True) for trial in trials)
+            out.append(with_field(kept, absorbing=absorbing))
     return out
 
 

@@ -11,7 +11,7 @@ from cleave.config import Config
 from cleave.cost.graph import Estimate, estimate, graph_cost
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph
-from cleave.ir.instance import Instance, small_instance
+from cleave.ir.instance import Instance, small_instances
 from cleave.rewrite.rulebook import Rulebook
 from cleave.search import engine
 from cleave.search.decode import Decoder, chosen_terms, decode
@@ -175,14 +175,14 @@ class _Work:
 
     def _fill(self, finished: list[Candidate]) -> None:
         drafts = self._drafts()
-        instance = small_instance(self.encoding.graph)
-        known = self._patterns(drafts, instance)
+        instances = small_instances(self.encoding.graph)
+        known = self._patterns(drafts, instances)
         self.extracted = time.perf_counter()
         if self.config.ablation.algebra:
             finished[0] = replace(finished[0], folds=folds_of(self.encoding.graph, (), {}, known))
         sources = list(self.encoding.sources.values())
         derivations = Derivations(self.graph, self.book.rules, self.book.signature, sources)
-        explainer = Explainer(derivations, Decoder(self.encoding), instance)
+        explainer = Explainer(derivations, Decoder(self.encoding), instances[0] if instances else None)
         for draft in drafts:
             if self.config.ablation.split or not draft.splits:
                 finished.append(self._finished(draft, known, explainer))
@@ -248,12 +248,12 @@ class _Work:
                 out.append(_Draft(f"{name} {number}" if number > 1 else name, *decoded, roots, split))
         return out
 
-    def _patterns(self, drafts: Sequence[_Draft], instance: Instance | None) -> list[Pattern]:
-        if instance is None:
+    def _patterns(self, drafts: Sequence[_Draft], instances: Sequence[Instance]) -> list[Pattern]:
+        if not instances:
             self.notes.append(
                 "no small instance of the graph was found, so folds and steps could not be tried: none are given"
             )
-        return [p for d in drafts for p in patterns(d.graph, d.splits, self._bases(), instance)]
+        return [p for d in drafts for p in patterns(d.graph, d.splits, self._bases(), instances)]
 
     def _bases(self) -> dict[str, Axis]:
         return {s.count: s.axis for s in self.encoding.splits.values()}

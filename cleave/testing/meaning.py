@@ -67,8 +67,13 @@ class Meaning:
         return monoid.reduce(body, axis=dims, keepdims=True, initial=monoid.identity)
 
     def difference(self, a: Array, b: Array) -> float | None:
-        """Greatest difference where both exist: None if equal, NaN if one of them is NaN there."""
+        """Greatest difference where both exist: None if equal, NaN if only one of them is NaN somewhere.
+
+        Zero times -inf may be part of a product that a rule regroups, below an empty axis: a class of its own, NaN in
+        all its members. What is made of it has no value either, and shows if it is said to equal something that has.
+        """
         a, b, inside = np.broadcast_arrays(a, b, self.numbers.exists_for(np.broadcast_shapes(a.shape, b.shape)))
+        inside = inside & ~(np.isnan(a) & np.isnan(b))
         a, b = a[inside], b[inside]
         if np.isnan(a).any() or np.isnan(b).any():
             return float("nan")

@@ -254,7 +254,8 @@ def _masked(draw: st.DrawFn, term: Sexp, need: Need) -> Sexp:
     ]
     if not found:
         return term
-    return ("Where", str(draw(st.sampled_from(found))), term, ("NegInf",) if need.masked else ("Const", "0.0"))
+    hidden: Sexp = ("NegInf",) if need.masked and draw(st.booleans()) else ("Const", "0.0")
+    return ("Where", str(draw(st.sampled_from(found))), term, hidden)
 
 
 def _fits(names: tuple[str, ...], must: frozenset[Sexp], must_not: frozenset[Sexp]) -> bool:

@@ -169,6 +169,11 @@ DIMENSIONS: tuple[Sexp, ...] = tuple(ax for name in AXES for ax in (pieces(name)
 RANK = len(DIMENSIONS)
 
 
+SCALES = (1.0, 1.0, 1.0, 8.0)
+ZEROS = (0.0, 0.0, 0.0, 0.3)
+"""Of each leaf: how large its values are, and the share of zeros. Rules may be wrong at 0 or far from it alone."""
+
+
 @dataclass
 class Numbers:
     """Values of the leaves and masks of a world of given sizes."""
@@ -226,7 +231,8 @@ class Numbers:
 
     def _leaf(self, leaf: Leaf, rng: np.random.Generator) -> Array:
         shape = self._shape(leaf.axes)
-        values = rng.uniform(0.3, 1.6, shape) * rng.choice([-1.0, 1.0], shape)
+        values = rng.uniform(0.3, 1.6, shape) * rng.choice([-1.0, 1.0], shape) * rng.choice(SCALES)
+        values = np.where(rng.random(shape) < rng.choice(ZEROS), 0.0, values)
         if leaf.masked:
             values = np.where(rng.random(shape) < 0.4, -np.inf, values)
         for name in leaf.axes:

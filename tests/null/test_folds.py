@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from cleave.candidate import Candidate, Fold
 from cleave.config import Config
+from cleave.frontend import ops
+from cleave.frontend.trace import trace
 from cleave.ir.axis import SplitAxis, split_axis
 from cleave.ir.bind import bind_dims
 from cleave.ir.dim import dim
@@ -20,6 +22,7 @@ from cleave.ir.op import MONOIDS
 from cleave.ir.text import show_term
 from cleave.search import Found, search
 from cleave.search.folds import dependent_passes
+from cleave.verify import verify
 from tests.null.operators import ATTENTION, OTHERS, Operator
 
 Array = NDArray[Any]
@@ -48,6 +51,21 @@ def test_attention_folds_maximum_sum_and_accumulator() -> None:
         "(exp_diff(ref('old0', kv, r, s), ref('new0', kv, r, s)) * ref('old2', e, kv, r, s))",
     ]
     assert set(over_t.members) <= set(walk(*whole.graph.terms))
+
+
+def masked_attention(q, k, v, seen):
+    scores = ops.where(seen[None, None], ops.einsum("hsd,htd->hst", q, k) * 0.3, -np.inf)
+    return ops.einsum("hst,hte->hse", ops.softmax(scores, axis="t"), v), ops.logsumexp(scores, axis="t")
+
+
+@pytest.mark.parametrize("seen", ["bool[t]", "bool[1]"])
+def test_one_instance_does_not_vouch_for_a_fold(seen: str) -> None:
+    """Where a mask leaves a single key the sum is 1, and a fold that divides by it at every join looks right."""
+    g = trace(masked_attention, q="h s d=8", k="h t d", v="h t e=16", seen=seen)
+    candidates = search(g, config=QUICK).candidates
+    assert any(c.splits for c in candidates) and any(len(f.members) == 3 for c in candidates for f in c.folds)
+    for c in candidates:
+        assert verify(c).passed, f"{verify(c).summary()}\n{c.text()}"
 
 
 def test_flash_decoding_folds_within_a_chunk_and_over_chunks() -> None:

@@ -70,6 +70,33 @@ def test_a_wrong_rule_is_caught(title: str, tmp_path: Path) -> None:
     assert report.outcome is Outcome.COUNTEREXAMPLE, report
 
 
+# title: an equation that no rule of ours is near, wrong at 0 only or far from it only, whatever it assumes
+WRONG_SOMEWHERE = {
+    "a quotient by itself, nothing assumed": ("(Mul x (Recip0 x))", "(Const 1.0)", "nothing"),
+    "a quotient by itself, finite": ("(Mul x (Recip0 x))", "(Const 1.0)", "finite"),
+    "the reciprocal that is infinite at 0": ("(Recip0 x)", "(Recip x)", "finite"),
+    "a product divided again": ("(Mul (Mul a b) (Recip0 b))", "a", "finite"),
+    "an exponential with a ceiling": ("(Exp x)", "(Minimum (Exp x) (Const 1000.0))", "nothing"),
+    "a hyperbolic tangent that is the identity": ("(Tanh x)", "x", "finite"),
+    "a minimum of maxima": ("(Red (MaxOf) k (Red (MinOf) j x))", "(Red (MinOf) j (Red (MaxOf) k x))", "nothing"),
+    "a mask taken out of its reduction": (
+        "(Red op k (Where p x y))",
+        "(Where p (Red op k x) (Red op k y))",
+        "nothing",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", WRONG_SOMEWHERE)
+def test_a_rule_that_is_wrong_somewhere_is_caught(title: str, tmp_path: Path) -> None:
+    left, right, assumes = WRONG_SOMEWHERE[title]
+    comment = f"; wrong\n;   x  =  y\n; class:   exact\n; assumes: {assumes}\n; source:  none\n; guards:  none\n"
+    rule = f'(rewrite {left} {right} :ruleset user :name "wrong")\n'
+    book = Rulebook.installed().with_files(write(tmp_path / "user.egg", f"(ruleset user)\n\n{comment}{rule}"))
+    report = examine_rule("wrong", book, examples=150, shrink=False)
+    assert report.outcome is Outcome.COUNTEREXAMPLE, report
+
+
 RAGGED_RESULT = "(set (axes e) (set-union (set-diff s w) d))"
 SECOND_OPERAND = "(rule ((= e (Mul x y)) (= s (axes x)) (= t (axes y)))"
 # title: (rule that it misleads, text of analysis.egg, replacement); the guards are right, what they read is not
