@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -38,6 +39,7 @@ Array = NDArray[Any]
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 _TRIES = 400
 _LEAST_MEDIUM = 13
+_FEW = 3
 
 
 class Data(StrEnum):
@@ -74,9 +76,13 @@ class Sizes:
 
 
 def small_sizes(g: Graph, rng: np.random.Generator) -> Iterator[Sizes]:
-    """Every way to cut at two assignments of different primes, then assignments with a 1 or a 0 in them."""
+    """Every way to cut at two assignments of different primes, then assignments with a 1 or a 0 in them.
+
+    With few dims these are 2 and 3, which a slice may use up: one more assignment has larger ones.
+    """
     patterns = _cycle(tuple(Data))
-    for dims in prime_dims(g, rng, _PRIMES):
+    larger = islice(prime_dims(g, rng, _PRIMES[3:]), 1) if len(free_symbols(g)) <= _FEW else ()
+    for dims in (*prime_dims(g, rng, _PRIMES), *larger):
         for chunks in Chunks:
             for slack in (0, 1):
                 yield Sizes(dims, chunks, slack, next(patterns))
