@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+
+from cleave.errors import CleaveError
+
+ASSUMPTIONS = ("finite", "nonzero", "nonnegative")
+"""What a rule may assume of the inputs."""
+
+MOST = 2**31 - 1
+"""Of any count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +22,12 @@ class SearchLimits:
     nodes: int = 200_000
     seconds: float = 20.0
     candidates: int = 8
+
+    def __post_init__(self) -> None:
+        counts = {"rounds": self.rounds, "nodes": self.nodes, "candidates": self.candidates}
+        for name, value in counts.items():
+            _require(1 <= value <= MOST, name, value, f"1 to {MOST}")
+        _require(self.seconds > 0 and math.isfinite(self.seconds), "seconds", self.seconds, "a positive number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +66,12 @@ class Config:
     unsafe: bool = False
     seed: int = 0
     isolate: bool = True
+
+    def __post_init__(self) -> None:
+        _require(set(self.assume) <= set(ASSUMPTIONS), "assume", self.assume, f"a set of {', '.join(ASSUMPTIONS)}")
+        _require(self.seed >= 0, "seed", self.seed, "a number >= 0")
+
+
+def _require(condition: object, name: str, value: object, allowed: str) -> None:
+    if not condition:
+        raise CleaveError(f"{name} = {value!r}: allowed is {allowed}", location="Config")

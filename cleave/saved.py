@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from cleave.errors import SavedFileError
+from cleave.errors import CleaveError, SavedFileError
 
 
 class Saved(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,7 +41,7 @@ def read_saved(path: str | Path, kind: type[S], form: tuple[str, int], *, what: 
         found = msgspec.json.decode(Path(path).read_bytes(), type=kind)
     except OSError as error:
         raise SavedFileError(f"can't be read: {error.strerror}", location=where) from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, CleaveError) as error:
         raise SavedFileError(f"is no saved {what}: {error}", location=where) from None
     if (found.format, found.version) != form:
         expected = "{} version {}".format(*form)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from cleave.cli.parser import ABLATIONS, BadInput
+from cleave.cli.parser import ABLATIONS, NOTHING, BadInput
 from cleave.config import Config, SearchLimits
 from cleave.errors import CleaveError, ScheduleError, location_of
 from cleave.ir.graph import Graph
@@ -57,12 +58,17 @@ def bindings(words: Sequence[str], option: str) -> dict[str, int]:
 
 def split_counts(words: Sequence[str] | None, graph: Graph) -> dict[str, int] | None:
     """``["t=4"]``, or ``["4"]`` for every axis that can be split."""
+    from cleave.search import reducibility_table
+
     if not words:
         return None
-    out: dict[str, int] = {}
+    pairs: list[str] = []
     for word in words:
-        every = [a.name for a in graph.axes] if word.isdecimal() else []
-        out |= {name: int(word) for name in every} if every else bindings([word], "--split")
+        every = [a.name for a in reducibility_table(graph).worth_splitting] if word.isdecimal() else []
+        if word.isdecimal() and not every:
+            raise ScheduleError("no axis can be split", location=f"--split {word}")
+        pairs += [f"{name}={word}" for name in every] or [word]
+    out = bindings(pairs, "--split")
     for name, count in out.items():
         if name not in {a.name for a in graph.axes}:
             raise ScheduleError(
@@ -94,7 +100,7 @@ def _from_file(name: str, bind: dict[str, int], given: dict[str, Any]) -> Loaded
         return Loaded(graph_of(found, **given), bind)
     except CleaveError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(f"{_where(error, path)}: {_one_line(error)}") from None
 
 
@@ -111,39 +117,51 @@ def _module(path: Path) -> ModuleType:
     except CleaveError:
         raise
     except SyntaxError as error:
-        raise BadInput(f"{location_of(path, error.lineno or 1)}: {_one_line(error.msg)}") from None
-    except Exception as error:
+        where = Path(error.filename) if error.filename else path
+        raise BadInput(f"{location_of(where, error.lineno or 1)}: {_one_line(error.msg)}") from None
+    except (Exception, SystemExit) as error:
         raise BadInput(f"{_where(error, path)}: {_one_line(error)}") from None
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
 
 
-def _where(error: Exception, path: Path) -> str:
+def _where(error: BaseException, path: Path) -> str:
     """The line of the user's file at which an exception left it."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == path.resolve()]
     return location_of(path, frames[-1].lineno or 1) if frames else str(path)
 
 
 def _one_line(error: object) -> str:
-    text = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
+    text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
     return " ".join(text.split())
 
 
 # ---- settings
 
 
+def keep_out_of_the_working_directory() -> None:
+    """Hypothesis tests rules, and would leave a folder where the user happens to be."""
+    from cleave.codegen import cache
+
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache.folder().parent / "hypothesis"))
+
+
 def read_rules(options: argparse.Namespace) -> Rulebook:
     book = Rulebook.installed() if options.unsafe else Rulebook.default()
     if options.rules:
+        before = len(book.rules)
         book = book.with_files(*options.rules)
+        if len(book.rules) == before:
+            raise BadInput(f"--rules {options.rules[0]}: holds no rule")
+        keep_out_of_the_working_directory()
     return book.without(*options.without) if options.without else book
 
 
 def read_config(options: argparse.Namespace) -> Config:
     config = Config(seed=options.seed, unsafe=options.unsafe)
     if options.assume is not None:
-        config = replace(config, assume=frozenset(options.assume))
+        config = replace(config, assume=frozenset(options.assume) - {NOTHING})
     limits = {n: getattr(options, n) for n in ("rounds", "nodes", "seconds", "candidates")}
     chosen = {n: v for n, v in limits.items() if v is not None}
     off = {name: False for name in ABLATIONS if getattr(options, f"no_{name}")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -15,13 +16,36 @@ from cleave.errors import CleaveWarning
 Progress = Callable[[str], None]
 
 
+class OutputError(Exception):
+    """Standard output can't be written: full, or closed. A pipe whose reader went away is a BrokenPipeError."""
+
+
 def print_text(text: str) -> None:
-    sys.stdout.write(text.rstrip("\n") + "\n")
+    """A character that the terminal's encoding lacks is spelt out."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    _write(text.rstrip("\n").encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def print_json(value: Any) -> None:
     """JSON without NaN and infinities, which it does not know: they become null."""
-    sys.stdout.write(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str) + "\n")
+    _write(json.dumps(_finite(value), indent=1, default=str) + "\n")
+
+
+def flush() -> None:
+    """What is lost when Python ends is lost silently."""
+    _write("")
+
+
+def _write(text: str) -> None:
+    if sys.stdout is None:
+        raise OutputError("standard output is closed")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"standard output can't be written: {error.strerror}") from None
 
 
 def _finite(value: Any) -> Any:
@@ -35,8 +59,12 @@ def _finite(value: Any) -> Any:
 
 
 def complain(message: str) -> None:
-    """One line on stderr."""
-    sys.stderr.write(f"cleave: {' '.join(message.split())}\n")
+    """One line on stderr, without control characters."""
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"cleave: {line}\n")
+            sys.stderr.flush()
 
 
 @contextmanager

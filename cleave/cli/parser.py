@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
+
+from cleave.config import ASSUMPTIONS, MOST
 
 EXIT_OK, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -23,6 +26,10 @@ returns a graph; otherwise its annotations give the axes of each parameter, and 
         return ops.einsum("hst,hte->hse", p, v)
 
 """
+
+
+NOTHING = "nothing"
+"""The word for no assumption."""
 
 
 class BadInput(Exception):
@@ -140,7 +147,7 @@ def _program(made: argparse.ArgumentParser) -> None:
     options = made.add_argument_group("options of operators")
     options.add_argument("--causal", action="store_true", default=None, help="mask aligned at the last query")
     options.add_argument("--lse", action="store_true", default=None, help="log-sum-exp as a second output")
-    options.add_argument("--scale", type=float, metavar="X", help="factor on the scores")
+    options.add_argument("--scale", type=_finite, metavar="X", help="factor on the scores")
     options.add_argument("--dtype", metavar="TYPE", help="storage type of inputs and outputs (float16)")
 
 
@@ -148,13 +155,15 @@ def _searching(made: argparse.ArgumentParser) -> None:
     search = made.add_argument_group("search")
     search.add_argument("--without", action="append", metavar="RULE", default=[], help="switch a rule or family off")
     search.add_argument("--rules", action="append", metavar="FILE", default=[], help="add a rule file")
-    search.add_argument("--assume", action="append", metavar="WORD", help="finite, nonzero x, nonnegative x")
+    search.add_argument(
+        "--assume", action="append", choices=(*ASSUMPTIONS, NOTHING), help="of the inputs; default: finite"
+    )
     search.add_argument("--unsafe", action="store_true", help="allow rules that may cancel or overflow")
     search.add_argument("--rounds", type=_positive, metavar="N", help="most rounds of saturation")
     search.add_argument("--nodes", type=_positive, metavar="N", help="most e-nodes")
     search.add_argument("--seconds", type=_seconds, metavar="S", help="most seconds of saturation")
     search.add_argument("--candidates", type=_positive, metavar="N", help="most candidates that are kept")
-    search.add_argument("--seed", type=int, metavar="N", default=0, help="of every random draw")
+    search.add_argument("--seed", type=_natural, metavar="N", default=0, help="of every random draw")
     off = made.add_argument_group("ablation: switch a part off")
     for name, what in ABLATIONS.items():
         off.add_argument(f"--no-{name.replace('_', '-')}", action="store_true", dest=f"no_{name}", help=what)
@@ -171,16 +180,31 @@ ABLATIONS = {
 """Switches of ``Config.ablation``."""
 
 
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: a whole number >= 0 is expected")
+    return int(text)
+
+
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: a positive number is expected")
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"{text}: a whole number from 1 to {MOST} is expected")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text}: a number is expected")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not value > 0:
+    value = _finite(text)
+    if value <= 0:
         raise argparse.ArgumentTypeError(f"{text}: a positive number is expected")
     return value
 

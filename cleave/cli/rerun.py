@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from cleave.errors import SearchError
 from cleave.ir.bind import bind_dims
+from cleave.ir.graph import Graph
+from cleave.ir.index import evaluate
 from cleave.pipeline import Result, Trial, load
 from cleave.pipeline.phases import forced_schedules
 from cleave.pipeline.result import MODELLED
 from cleave.pipeline.trial import check_tile_program, compiled, measured, reduced_dims
 from cleave.records import Outcome
 from cleave.runtime import device
+
+_MOST_ELEMENTS = 2**26
+"""Of one array on the interpreter: half a GB."""
 
 
 def rerun(folder: str, number: int | None, bind: dict[str, int]) -> tuple[Trial, dict[str, int]]:
@@ -23,11 +30,23 @@ def rerun(folder: str, number: int | None, bind: dict[str, int]) -> tuple[Trial,
     if device.available():
         dims = bind_dims(result.input, {}, {**trial.schedule.shape, **_fixed(result, trial), **bind})
         return measured(replace(trial, tile=None), result.input, dims, result.config), dims
+    dims = bind_dims(result.input, {}, {**reduced_dims(trial.schedule, result.input), **bind})
+    _check_fits(result.input, dims)
     check = check_tile_program(trial.schedule, result.input, bind, seed=result.config.seed)
     outcome = Outcome.WRONG if check.outcome.failed else Outcome.OK
     reason = f"{device.why_not_available()}; {MODELLED}"
     found = replace(trial, tile=check, outcome=outcome, detail=reason)
-    return found, {**reduced_dims(trial.schedule, result.input), **bind}
+    return found, dims
+
+
+def _check_fits(g: Graph, dims: Mapping[str, int]) -> None:
+    """The interpreter makes whole arrays of float64, and several of them."""
+    shapes = [(b.name, [int(evaluate(e, dims)) for e in b.shape]) for b in (*g.inputs, *g.outputs)]
+    for name, shape in shapes:
+        if prod(shape) > _MOST_ELEMENTS:
+            raise SearchError(
+                f"{name} has {prod(shape)} elements, the interpreter takes {_MOST_ELEMENTS}", location="--bind"
+            )
 
 
 def _fixed(result: Result, trial: Trial) -> dict[str, int]:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import pickle
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -217,12 +216,12 @@ class _Children:
 def _start_child() -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_PACKAGE_ROOT), *filter(None, sys.path)])}
     command = [sys.executable, "-c", "from cleave.codegen.compile import serve; serve()"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    # A group of its own: Ctrl-C is the parent's affair, also before the child can say so.
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, process_group=0)
 
 
 def serve() -> None:
     """Compile jobs from standard input until it ends: the child's side of ``compile_many``."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)  # whatever the compiler prints must not end up among the answers
         while True:

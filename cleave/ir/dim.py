@@ -9,6 +9,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Mapping
 
+from cleave.config import MOST
 from cleave.errors import GraphError
 from cleave.ir.index import Index, Symbol, axes_of, evaluate, inputs_of, of, show
 
@@ -61,10 +62,13 @@ def value_of(extent: Dim, bindings: Mapping[str, int]) -> int:
 
 def check_binding(symbol: Symbol, value: int) -> None:
     """Refuse a value outside the symbol's range or not divisible as declared."""
+    maximum = MOST if symbol.maximum is None else min(symbol.maximum, MOST)
     allowed = f">= {symbol.minimum}" if symbol.maximum is None else f"in [{symbol.minimum}, {symbol.maximum}]"
     if symbol.value is not None:
         allowed = f"{symbol.value}"
-    if value < symbol.minimum or (symbol.maximum is not None and value > symbol.maximum):
+    elif value > MOST:
+        allowed = f"<= {MOST}"
+    if value < symbol.minimum or value > maximum:
         raise GraphError(f"dim {symbol.name} = {value}: allowed is {allowed}")
     if value % symbol.multiple:
         raise GraphError(f"dim {symbol.name} = {value}: must be divisible by {symbol.multiple}")

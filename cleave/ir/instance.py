@@ -30,7 +30,7 @@ Real = Callable[[tuple[int, ...]], Array]
 CHUNKS = 4
 """Chunks of a split axis in an instance: three that hold something, with a short last one, and one that is empty."""
 
-SMALL = (5, 4, 3, 2, 6, 7)
+_SIZES = (5, 4, 3, 2, 6, 7)
 _WITH_TABLES = (7, 8, 9, 11, 10, 12)
 """Larger, so that what integer inputs hold lies inside."""
 _TRIES = 400
@@ -58,30 +58,24 @@ def small_instances(g: Graph, count: int = 4) -> list[Instance]:
     return [at for at in made if at is not None]
 
 
-def small_instance(
-    g: Graph, seed: int = 0, attempts: int = 6, sizes: Sequence[int] = SMALL, greatest: int = 3
-) -> Instance | None:
-    """An instance in which every term has a value, or None. Free dims get different sizes, reduced ones the first.
+def small_instance(g: Graph, seed: int = 0, attempts: int = 6, greatest: int = 3) -> Instance | None:
+    """An instance in which every term has a value, or None.
 
     ``greatest``: of integer inputs, less where that does not fit.
     """
     rng = np.random.default_rng(seed)
-    if any(i.dtype in INTEGERS for i in g.inputs):
-        sizes = tuple(max(pair) for pair in zip(sizes, _WITH_TABLES, strict=False))
-    reduced = frozenset[Symbol]().union(*(symbols_of(r.axis.extent) for r in reductions(*g.terms)))
-    free = sorted(free_symbols(g), key=lambda s: (s not in reduced, s.name))
+    has_tables = any(i.dtype in INTEGERS for i in g.inputs)
     for attempt in range(attempts):
-        rotated = itertools.islice(itertools.cycle(sizes), attempt, None)
-        dims = dims_near(g, {s.name: -(-n // s.multiple) for s, n in zip(free, rotated, strict=False)}, rng)
+        dims = small_dims(g, _WITH_TABLES if has_tables else _SIZES, rng, attempt)
         if dims is None:
             return None
         made = Instance(dims, draw_inputs(g, dims, rng, greatest=max(greatest - attempt, 1)))
-        if _has_value(g, made):
+        if _has_values(g, made):
             return made
     return None
 
 
-def _has_value(g: Graph, at: Instance) -> bool:
+def _has_values(g: Graph, at: Instance) -> bool:
     try:
         space = make_space(g.axes, at.inputs, at.dims)
         memo: dict[Term, Array] = {}
@@ -102,6 +96,14 @@ def free_symbols(g: Graph) -> tuple[Symbol, ...]:
 
 def fixed_dims(g: Graph) -> dict[str, int]:
     return {s.name: s.value for s in g.symbols if s.value is not None}
+
+
+def small_dims(g: Graph, sizes: Sequence[int], rng: np.random.Generator, attempt: int = 0) -> dict[str, int] | None:
+    """Sizes for the free dims, the first ones for those that are reduced; ``attempt`` rotates which dim gets which."""
+    reduced = frozenset[Symbol]().union(*(symbols_of(r.axis.extent) for r in reductions(*g.terms)))
+    free = sorted(free_symbols(g), key=lambda s: (s not in reduced, s.name))
+    rotated = itertools.islice(itertools.cycle(sizes), attempt, None)
+    return dims_near(g, {s.name: -(-n // s.multiple) for s, n in zip(free, rotated, strict=False)}, rng)
 
 
 def fitted(s: Symbol, wish: int) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 
+from cleave.errors import GraphError
 from cleave.frontend import ops
 from cleave.frontend.tensor import Tensor
 from cleave.frontend.trace import trace
@@ -27,6 +28,9 @@ def attention(
     ``group`` fix those extents. ``scale`` is 1/√d unless given. ``causal``: query i sees key j where j <= i + t − s
     (aligned at the last query); a row that sees no key gives 0, and lse −inf.
     """
+
+    if scale is not None and not isfinite(scale):
+        raise GraphError(f"scale = {scale}: a finite number is expected", location="attention")
 
     def graph(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Tensor]:
         scores = ops.einsum("b kv_heads group s d, b kv_heads t d -> b kv_heads group s t", q, k)

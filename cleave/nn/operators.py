@@ -52,6 +52,9 @@ def instantiate(name: str, bindings: Bindings, **options: object) -> tuple[Graph
             raise GraphError(f"no option {option!r}: allowed are {', '.join(operator.options)}", location=name)
     values = operator.resolve(bindings)
     fixed = {dim: values[dim] for dim in operator.fixed if dim in values}
+    for dim, value in fixed.items():
+        if value < 1:
+            raise ShapeError(f"dim {dim} = {value}: allowed is >= 1", location=name)
     graph = operator.build(**fixed, **options)
     known = {s.name for s in graph.symbols}
     return graph, {dim: value for dim, value in values.items() if dim in known}
@@ -61,6 +64,8 @@ def _attention_dims(bindings: Bindings) -> dict[str, int]:
     """h and kv_heads give group; either alone means that they are equal. The head size of v is d unless bound."""
     values = dict(bindings)
     heads = values.pop("h", values.get("kv_heads"))
+    if heads == 0:
+        raise ShapeError("h = 0 query heads: allowed is >= 1", location="attention")
     if heads is not None:
         kv_heads = values.setdefault("kv_heads", heads)
         if kv_heads == 0 or heads % kv_heads:

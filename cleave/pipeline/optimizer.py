@@ -15,7 +15,7 @@ from cleave.config import Config
 from cleave.errors import CleaveError
 from cleave.ir.bind import bind_dims
 from cleave.ir.graph import Graph
-from cleave.pipeline.phases import forced_schedules
+from cleave.pipeline.phases import check_choices, check_usable, forced_schedules
 from cleave.pipeline.program import Program, graph_of
 from cleave.pipeline.result import MODELLED, Forced, Report, Result, Trial
 from cleave.pipeline.rulebooks import check_rulebook
@@ -53,6 +53,7 @@ class _State:
     search_text: str = ""
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     notes: list[str] = field(default_factory=list[str])
+    refusals: list[CleaveError] = field(default_factory=list[CleaveError])
     faults: list[str] = field(default_factory=list[str])
     gpu: str | None = None
     interrupted: bool = False
@@ -104,6 +105,7 @@ def optimize(
     if save is not None:
         check_folder(save)
     state = _State(graph_of(program), config or Config(), forced or Forced())
+    check_choices(state.forced)
     book = Rulebook.default() if rules is None else rules
     state.notes += check_rulebook(book)
     dims = bind_dims(state.graph, {}, bind)
@@ -111,6 +113,7 @@ def optimize(
     try:
         _search(state, book, dims, progress)
         if not state.interrupted:
+            check_usable(state.forced, state.candidates, dims)
             _verify(state, dims, progress)
             _schedule(state, where, dims, progress)
             _measure(state, dims, progress)
@@ -163,6 +166,8 @@ def _schedule(state: _State, target: Target, bind: Mapping[str, int], progress: 
         for c in _sound(state):
             chosen += _schedules(c, target, bind, state)
         chosen = list(_different(chosen))
+    if not chosen and state.refusals and state.forced != Forced():
+        raise state.refusals[0]  # what was forced fits no candidate
     for group in _by_candidate(chosen)[:_CANDIDATES]:
         for s in group[:_ATTEMPTS]:
             with state.phase("tile program and compile", progress):
@@ -197,6 +202,7 @@ def _schedules(c: Candidate, target: Target, bind: Mapping[str, int], state: _St
     try:
         return forced_schedules(c, target, bind, state.config, state.forced)
     except CleaveError as error:
+        state.refusals.append(error)
         state.notes.append(f"candidate {c.name} was not scheduled: {error}")
     except Exception as error:  # a fault of the scheduler costs its candidate, not the others
         state.faults.append(f"scheduling candidate {c.name}: {shown_fault(error)}")

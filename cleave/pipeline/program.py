@@ -30,8 +30,12 @@ def graph_of(program: Program, *, dtype: str = "float16") -> Graph:
     parameters = inspect.signature(program).parameters
     if not parameters:
         return _returned(program(), name)
+    if inspect.iscoroutinefunction(program):
+        raise GraphError("is a coroutine function; a plain function is expected", location=name)
     specs: dict[str, Any] = {}
     for p in parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise GraphError(f"parameter {p}: inputs have names of their own", location=name)
         spec = _specification(p)
         if spec is not None:
             specs[p.name] = spec

@@ -7,7 +7,8 @@
     report.json       verdicts, trials, times, environment
 
 A schedule is stored as the choices that lead to it. Loading makes it again from the saved candidate and compares the
-text, so that what runs is what was saved, or an error says that it is not.
+text, so that what runs is what was saved, or an error says that it is not. Kernels are made again as well: their files
+are for other readers, and report.json has their checksums.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,8 @@ from cleave.verify import Outcome as Checked
 
 FORM = ("cleave-result", 1)
 GRAPH, CANDIDATES, SCHEDULES, REPORT = "graph.txt", "candidates.json", "schedule.json", "report.json"
+_DAMAGED = (KeyError, TypeError, ValueError, msgspec.MsgspecError)
+"""What reading a report without its structure raises."""
 
 
 class _SavedSchedule(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,6 +62,8 @@ class _SavedSchedules(Saved):
 
 class _SavedReport(Saved):
     environment: dict[str, Any]
+    files: dict[str, str]
+    """sha256 of every kernel file."""
     result: dict[str, Any]
 
 
@@ -89,16 +95,25 @@ def save_result(result: Result, folder: str | Path) -> None:
 def check_folder(folder: str | Path) -> None:
     """Refuse a place that a result can't be saved to, before hours are spent on one."""
     target = Path(folder)
-    if target.exists() and not _is_result(target):
-        raise SavedFileError("exists and is no saved result; nothing was written", location=str(folder))
-    above = next(p for p in target.absolute().parents if p.exists())
+    try:
+        if target.exists() and not _is_result(target):
+            raise SavedFileError("exists and is no saved result; nothing was written", location=str(target))
+        if target.exists() and target.samefile(Path.cwd()):
+            raise SavedFileError("is the working directory; name a folder in it", location=str(target))
+        above = next(p for p in target.absolute().parents if p.exists())
+    except OSError as error:
+        raise SavedFileError(f"can't be written: {error.strerror}", location=str(target)) from None
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise SavedFileError(f"can't be written: {above} is no folder that may be written", location=str(folder))
+        raise SavedFileError(f"can't be written: {above} is no folder that may be written", location=str(target))
 
 
 def _is_result(folder: Path) -> bool:
-    """An empty folder, or one that an earlier save wrote."""
-    return folder.is_dir() and (not any(folder.iterdir()) or all((folder / name).exists() for name in (GRAPH, REPORT)))
+    """An empty folder, or one that holds what an earlier save wrote and nothing else: it will be replaced."""
+    if not folder.is_dir():
+        return False
+    found = {p.name for p in folder.iterdir()}
+    ours = {n for n in found if n in (GRAPH, CANDIDATES, SCHEDULES, REPORT) or n.endswith((".cu", ".cubin"))}
+    return not found or (found == ours and {GRAPH, REPORT} <= found)
 
 
 def _put_in_place(fresh: Path, target: Path) -> None:
@@ -108,7 +123,11 @@ def _put_in_place(fresh: Path, target: Path) -> None:
     old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         target.rename(old / "replaced")
-        fresh.rename(target)
+        try:
+            fresh.rename(target)
+        except BaseException:
+            (old / "replaced").rename(target)
+            raise
     finally:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -119,10 +138,13 @@ def _write(result: Result, folder: Path) -> None:
         save_candidates(result.candidates, folder / CANDIDATES)
     schedules = [_saved_schedule(t.schedule) for t in result.trials]
     write_saved(_SavedSchedules(*FORM, result.config, result.forced, schedules), folder / SCHEDULES)
-    for number, trial in enumerate(result.trials):
-        for name, content in _kernel_files(number, trial):
-            (folder / name).write_bytes(content)
-    write_saved(_SavedReport(*FORM, environment(), result.as_dict()), folder / REPORT)
+    files = {
+        name: content for number, trial in enumerate(result.trials) for name, content in _kernel_files(number, trial)
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    sums = {name: sha256(content).hexdigest() for name, content in files.items()}
+    write_saved(_SavedReport(*FORM, environment(), sums, result.as_dict()), folder / REPORT)
 
 
 def _kernel_files(number: int, trial: Trial) -> Iterator[tuple[str, bytes]]:
@@ -151,6 +173,7 @@ def load(folder: str | Path) -> Result:
     rows: list[dict[str, Any]] = _list(report.result, "trials")
     if len(rows) != len(saved.schedules):
         raise SavedFileError(f"{len(rows)} trials, {len(saved.schedules)} schedules in {SCHEDULES}", location=REPORT)
+    _check_files(source, report.files)
     schedules = _remade(saved, candidates)
     try:
         return Result(
@@ -162,8 +185,19 @@ def load(folder: str | Path) -> Result:
             saved.config,
             saved.forced,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except _DAMAGED as error:
         raise SavedFileError(f"is no saved result: {error}", location=REPORT) from None
+
+
+def _check_files(source: Path, sums: Mapping[str, str]) -> None:
+    """Kernel files that are gone or not what was written."""
+    for name, expected in sums.items():
+        try:
+            found = sha256((source / name).read_bytes()).hexdigest()
+        except (OSError, ValueError) as error:
+            raise SavedFileError(f"can't be read: {getattr(error, 'strerror', error)}", location=name) from None
+        if found != expected:
+            raise SavedFileError("is not what was saved: its checksum differs", location=name)
 
 
 def load_parts(folder: str | Path) -> tuple[tuple[Candidate, ...], Report]:
@@ -171,7 +205,7 @@ def load_parts(folder: str | Path) -> tuple[tuple[Candidate, ...], Report]:
     _, candidates, report = _parts(Path(folder))
     try:
         return candidates, _report(report)
-    except (KeyError, TypeError) as error:
+    except _DAMAGED as error:
         raise SavedFileError(f"is no saved result: {error}", location=REPORT) from None
 
 
@@ -186,16 +220,7 @@ def _parts(source: Path) -> tuple[Graph, tuple[Candidate, ...], _SavedReport]:
 
 
 def _report(saved: _SavedReport) -> Report:
-    row = saved.result["report"]
-    return Report(
-        row["search"],
-        row["search_text"],
-        row["seconds"],
-        row["gpu"],
-        row["interrupted"],
-        tuple(row["notes"]),
-        tuple(row["faults"]),
-    )
+    return msgspec.convert(saved.result["report"], Report)
 
 
 def _graph(source: Path) -> Graph:
@@ -205,6 +230,10 @@ def _graph(source: Path) -> Graph:
         raise SavedFileError(f"no saved result: {GRAPH}: {error.strerror}", location=str(source)) from None
     except UnicodeDecodeError:
         raise SavedFileError("is no text", location=GRAPH) from None
+    except CleaveError as error:
+        if (error.location or "").startswith(GRAPH):
+            raise
+        raise SavedFileError(f"is no graph: {error}", location=GRAPH) from None
 
 
 def _list(result: dict[str, Any], key: str) -> list[dict[str, Any]]:
@@ -252,5 +281,8 @@ def _trial(row: dict[str, Any], s: Schedule) -> Trial:
     from cleave.pipeline.trial import compiled
 
     tile, kernel = (None if row[k] is None else _check(row[k]) for k in ("tile", "kernel"))
-    trial = Trial(s, Outcome(row["outcome"]), str(row["detail"]), tile, kernel=kernel, times=row["measured_s"])
+    times = msgspec.convert(row["measured_s"], dict[str, float | str])
+    if "q50" in times:
+        msgspec.convert(times["q50"], float)
+    trial = Trial(s, Outcome(row["outcome"]), str(row["detail"]), tile, kernel=kernel, times=times)
     return compiled(trial) if trial.outcome is Outcome.OK else trial

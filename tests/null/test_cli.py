@@ -40,6 +40,9 @@ def mismatch(x: "m n=5", y: "n=4"):
 def product(a: "m k", b: "k n"):
     return ops.einsum("mk,kn->mn", a, b)
 
+def leaves(x: "m"):
+    raise SystemExit(0)
+
 number = 3
 """
 
@@ -260,7 +263,29 @@ def test_help_documents_the_exit_codes(command: str, capsys: pytest.CaptureFixtu
         (f"optimize matmul {MATMUL} --split z=3", "--split: no axis 'z': there are k, m, n"),
         (f"optimize matmul {MATMUL} --split k=0", "--split k: 0 chunks: allowed is >= 1"),
         ("optimize matmul --merge hope", "optimize: argument --merge: invalid choice: 'hope'"),
-        ("optimize matmul --rounds 0", "optimize: argument --rounds: 0: a positive number is expected"),
+        (
+            "optimize matmul --rounds 0",
+            "optimize: argument --rounds: 0: a whole number from 1 to 2147483647 is expected",
+        ),
+        ("optimize matmul --nodes 9999999999", "9999999999: a whole number from 1 to 2147483647 is expected"),
+        ("optimize matmul --rounds 1.5", "optimize: argument --rounds: 1.5: a whole number"),
+        ("optimize matmul --seed -1", "optimize: argument --seed: -1: a whole number >= 0 is expected"),
+        ("optimize matmul --seconds inf", "optimize: argument --seconds: inf: a number is expected"),
+        ("optimize matmul --assume hope", "optimize: argument --assume: invalid choice: 'hope'"),
+        ("optimize matmul --rules /dev/null", "--rules /dev/null: holds no rule"),
+        ("optimize attention --scale nan", "optimize: argument --scale: nan: a number is expected"),
+        ("optimize attention --bind h=0,d=64", "attention: h = 0 query heads: allowed is >= 1"),
+        ("optimize attention --bind h=4,d=0", "attention: dim d = 0: allowed is >= 1"),
+        ("optimize matmul --bind m=2147483648,n=1,k=1", "dim m = 2147483648: allowed is <= 2147483647"),
+        (f"optimize matmul {MATMUL} --tile m=0", "tile of m: 0 elements: allowed is >= 1"),
+        (f"optimize matmul {MATMUL} --tile z=16", "tile for 'z': allowed are k, m, n"),
+        (f"optimize matmul {MATMUL} --tile m=7", "axis m: tile 7: allowed are 16, 32, 64, 128"),
+        (f"optimize matmul {MATMUL} --skeleton hope", "skeleton 'hope': allowed are cta-ring"),
+        (f"optimize matmul {MATMUL} --split m=2", "split of m: no candidate splits it; candidates split k"),
+        (f"optimize matmul {MATMUL} --split k=2 --split k=3", "--split k=3: k was 2 before"),
+        (f"optimize matmul {MATMUL} --split k=131", "split of k: 131 chunks of 130 elements: allowed is 1 to 130"),
+        (f"optimize matmul {MATMUL} --split 2 --no-split", "split of k: no candidate splits it"),
+        (f"optimize matmul {MATMUL} --merge last-arriving --no-split", "merge last-arriving: no candidate has a split"),
         ("optimize absent.py:f", "absent.py: no such file"),
         ("optimize absent.py", "absent.py: FILE.py:FUNCTION is expected"),
         ("explain matmul --candidate 99", "candidate 99: there are "),
@@ -288,6 +313,7 @@ def test_bad_input_is_one_line_and_code_2(
         ("number", "is int, no graph and no function"),
         ("fails", "functions.py:13: ZeroDivisionError: division by zero"),
         ("mismatch", "axis n"),
+        ("leaves", "functions.py:22: SystemExit: 0"),
         ("attention --causal", "--causal is an option of operators"),
     ],
 )
@@ -306,6 +332,28 @@ def test_a_place_that_can_not_be_written_is_told_before_the_search(cleave: Calla
         found = cleave(f"optimize matmul {MATMUL} --save {tmp_path / place}")
         assert found.code == 2 and found.out == "" and found.err.count("\n") == 1 and message in found.err
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_saved_result_takes_no_option_of_the_search(cleave: Callable[..., Run], saved: Path) -> None:
+    for option in ("--causal", "--bind m=3", "--seed 4", "--no-algebra", "--without factor"):
+        found = cleave(f"explain {saved} {option}")
+        assert found.code == 2 and found.out == "" and found.err.count("\n") == 1
+        assert f"{option.split()[0]} is for a program; {saved} is a saved result" in found.err
+
+
+@pytest.mark.skipif(device.available(), reason="a GPU runs any size")
+@pytest.mark.parametrize(
+    ("bind", "message"),
+    [
+        ("q=3", "matmul: no dim 'q': the graph has k, m, n"),
+        ("m=-1", "dim m = -1: allowed is >= 0"),
+        ("m=100000000", "--bind: a has "),
+    ],
+)
+def test_run_refuses_sizes_in_one_line(cleave: Callable[..., Run], saved: Path, bind: str, message: str) -> None:
+    found = cleave(f"run {saved} --bind {bind}")
+    assert found.code == 2 and found.out == "" and found.err.count("\n") == 1
+    assert message in found.err, found.err
 
 
 def test_files_that_do_not_run(cleave: Callable[..., Run], tmp_path: Path) -> None:
@@ -368,6 +416,68 @@ def test_a_closed_pipe_is_no_error() -> None:
     command = f"{sys.executable} -m cleave.cli rules | head -1"
     found = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
     assert found.stdout.startswith("| rule ") and found.stderr == ""
+
+
+@pytest.mark.parametrize("place", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("command", ["rules", "cache", "environment --json"])
+def test_an_output_that_can_not_be_written_is_one_line(command: str, place: str) -> None:
+    found = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m cleave.cli {command} {place}"], capture_output=True, text=True
+    )
+    assert found.returncode == 1
+    assert re.fullmatch(
+        r"cleave: standard output (is closed|can't be written: No space left on device)\n", found.stderr
+    )
+
+
+def test_mistakes_without_a_place_to_tell_them() -> None:
+    for place in ("2>&-", "2>/dev/full"):
+        command = f"{sys.executable} -m cleave.cli optimize nothing {place}"
+        assert subprocess.run(["sh", "-c", command], capture_output=True).returncode == 2
+
+
+def test_output_fits_the_encoding_of_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text('def größe(x: "m"):\n    return x * 2\n', encoding="utf-8")
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    found = _process("search", f"{tmp_path}/f.py:größe", "--json", env=ascii_only)
+    assert found.returncode == 0 and "größe" in json.loads(found.stdout)["candidates"][0]["graph"]
+    found = _process("search", f"{tmp_path}/f.py:größe", env=ascii_only)
+    assert found.returncode == 0 and r"gr\xf6\xdfe" in found.stdout
+
+
+def test_an_interrupt_is_not_lost_while_a_weak_reference_dies() -> None:
+    """Python drops what is raised there."""
+    code = """
+import os, signal, time, weakref
+from cleave.cli import _interruptible
+class Key: pass
+table = weakref.WeakKeyDictionary()
+class Noisy(dict):
+    def __delitem__(self, key):
+        os.kill(os.getpid(), signal.SIGINT)
+        super().__delitem__(key)
+table.data = Noisy()
+key = Key()
+table[key] = 1
+try:
+    with _interruptible():
+        del key
+        time.sleep(5)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout == "interrupted\n" and found.stderr == ""
+
+
+def test_rules_check_leaves_nothing_behind(tmp_path: Path) -> None:
+    import cleave_rules
+
+    own = Path(next(iter(cleave_rules.__path__))) / "split.egg"
+    found = _process(
+        "rules", "check", str(own), cwd=tmp_path, env={**os.environ, "CLEAVE_CACHE": str(tmp_path / "c" / "kernels")}
+    )
+    assert found.returncode == 0 and {p.name for p in tmp_path.iterdir()} <= {"c"}
 
 
 def test_another_process_makes_the_same_schedules(saved: Path) -> None:

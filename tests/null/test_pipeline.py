@@ -13,7 +13,16 @@ import pytest
 
 from cleave import nn, ops
 from cleave.config import Ablation, Config
-from cleave.errors import CleaveError, GraphError, LaunchError, RuleError, SavedFileError, SearchError, ShapeError
+from cleave.errors import (
+    CleaveError,
+    GraphError,
+    LaunchError,
+    RuleError,
+    SavedFileError,
+    ScheduleError,
+    SearchError,
+    ShapeError,
+)
 from cleave.ir.graph import Graph
 from cleave.ir.interp import interpret
 from cleave.pipeline import Forced, Result, emit, load, optimize, optimizer, rulebooks, trial
@@ -229,10 +238,41 @@ def test_cuda_that_does_not_compile_is_a_row(matmul: Callable[..., Result], monk
     assert "error: expected a ;" in found.text()
 
 
-def test_a_candidate_that_can_not_be_scheduled_is_a_note(matmul: Callable[..., Result]) -> None:
-    found = matmul(forced=Forced(tile={"m": 48}))
+def test_a_candidate_that_can_not_be_scheduled_is_a_note(
+    matmul: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise ScheduleError("no kernel can run it")
+
+    monkeypatch.setattr(optimizer, "forced_schedules", refuse)
+    found = matmul()
     assert not found.trials and not found.passed
     assert any(note.startswith("candidate as written was not scheduled") for note in found.report.notes)
+
+
+@pytest.mark.parametrize(
+    ("forced", "message"),
+    [
+        (Forced(tile={"m": 48}), "axis m: tile 48: allowed are 16, 32, 64, 128"),
+        (Forced(tile={"m": 0}), "tile of m: 0 elements: allowed is >= 1"),
+        (Forced(tile={"z": 16}), "tile for 'z': allowed are k, m, n"),
+        (Forced(skeleton="none"), "skeleton 'none': allowed are cta-ring"),
+        (Forced(split={"k": 0}), "split of k: 0 chunks: allowed is >= 1"),
+        (Forced(split={"k": 2}), "split of k: no candidate splits it; candidates split no axis"),
+        (Forced(merge="second-launch"), "merge second-launch: no candidate has a split"),
+    ],
+)
+def test_a_choice_that_no_candidate_can_meet_is_an_error(
+    matmul: Callable[..., Result], tmp_path: Path, forced: Forced, message: str
+) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        matmul(forced=forced, save=tmp_path / "saved")
+    assert not any(tmp_path.iterdir())
+
+
+def test_more_chunks_than_elements_are_refused(matmul: Callable[..., Result]) -> None:
+    with pytest.raises(ScheduleError, match="split of k: 131 chunks of 130 elements: allowed is 1 to 130"):
+        matmul(forced=Forced(split={"k": 131}), config=Config())
 
 
 @pytest.mark.parametrize("at", ["forced_schedules", "make_trial"])
@@ -371,6 +411,17 @@ def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(GraphError, match="is int, no graph and no function"):
         graph_of(3)  # type: ignore[arg-type]
 
+    def several(*q: "m") -> Any:  # noqa: F821
+        return q[0]
+
+    async def later(q: "m") -> Any:  # noqa: F821
+        return q
+
+    with pytest.raises(GraphError, match=r"several: parameter \*q.*: inputs have names of their own"):
+        graph_of(several)
+    with pytest.raises(GraphError, match="later: is a coroutine function"):
+        graph_of(later)
+
 
 # ---- saving and loading
 
@@ -400,6 +451,40 @@ def test_nothing_is_overwritten_that_is_no_saved_result(matmul: Callable[..., Re
     assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
 
 
+def test_a_result_among_other_files_is_not_replaced(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result.save(tmp_path / "saved")
+    (tmp_path / "saved" / "notes.txt").write_text("mine")
+    with pytest.raises(SavedFileError, match="saved: exists and is no saved result; nothing was written"):
+        result.save(tmp_path / "saved")
+    assert (tmp_path / "saved" / "notes.txt").read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(SavedFileError, match="is the working directory; name a folder in it"):
+        result.save(".")
+    with pytest.raises(SavedFileError, match="can't be written: File name too long"):
+        result.save("long" * 100)
+
+
+def test_an_interrupt_while_the_old_result_is_replaced_keeps_it(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result.save(tmp_path / "saved")
+    rename = Path.rename
+
+    def interrupted(source: Path, target: Path) -> Path:
+        if (source / "report.json").exists() and target == tmp_path / "saved" and source.name != "replaced":
+            raise KeyboardInterrupt
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        result.save(tmp_path / "saved")
+    assert [p.name for p in tmp_path.iterdir()] == ["saved"]
+    assert load(tmp_path / "saved").as_dict() == result.as_dict()
+
+
 def test_a_save_that_fails_leaves_nothing_and_keeps_the_old(
     result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,6 +510,14 @@ def _without(name: str) -> Callable[[Path], None]:
 
 def _cut(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:200])
+
+
+def _spoil_one(kind: str, content: bytes | None) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        file = next(folder.glob(kind))
+        file.unlink() if content is None else file.write_bytes(content)
+
+    return spoil
 
 
 def _changed(name: str, old: str, new: str) -> Callable[[Path], None]:
@@ -454,6 +547,16 @@ def _changed(name: str, old: str, new: str) -> Callable[[Path], None]:
         (_changed("schedule.json", "warps", "warts"), r"schedule\.json: a schedule differs from its saved text"),
         (_changed("report.json", '"trials"', '"tribes"'), r"report\.json: has no list of trials"),
         (_changed("report.json", '"outcome": "passed"', '"outcome": "fine"'), r"report\.json: is no saved result"),
+        (_changed("report.json", '"search_text": "', '"search_text": 3, "x": "'), r"report\.json: is no saved result"),
+        (_changed("report.json", '"measured_s": {', '"measured_s": 3, "x": {'), r"report\.json: is no saved result"),
+        (
+            _changed("schedule.json", '"seed": 0', '"seed": -1'),
+            r"schedule\.json: is no saved result: Config: seed = -1",
+        ),
+        (_spoil_one("graph.txt", b""), r"graph\.txt: is no graph: "),
+        (_spoil_one("*.cubin", b"short"), r"\.cubin: is not what was saved: its checksum differs"),
+        (_spoil_one("*.cu", b"// mine"), r"\.cu: is not what was saved: its checksum differs"),
+        (_spoil_one("*.cubin", None), r"\.cubin: can't be read: No such file or directory"),
     ],
 )
 def test_a_damaged_result_is_refused_in_one_line(
