@@ -3,8 +3,9 @@
     entry ::= magic (8 bytes) | sha256 of all that follows (32) | length of the JSON (8, little endian) | JSON | cubin
 
 The folder is CLEAVE_CACHE if set, else the user's cache folder. Several processes may share it: a file is written under
-another name and then renamed, so a reader sees a whole entry or none. An entry that is damaged is reported and compiled
-again; a folder that can't be written costs the reuse, not the result.
+another name and then renamed, so a reader sees a whole entry or none, whenever a writer is killed. The JSON repeats the
+key, so that an entry under another's name is no entry. One that is damaged is reported and compiled again; a folder
+that can't be written costs the reuse, not the result. No decision about an entry rests on a clock.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,11 +25,13 @@ from cleave.errors import CleaveWarning
 from cleave.kernel import Compiled, Resources
 
 FOLDER_VARIABLE = "CLEAVE_CACHE"
-_MAGIC = b"cleave01"
+_MAGIC = b"cleave02"
 _DIGEST_BYTES = 32
 _HEADER_BYTES = len(_MAGIC) + _DIGEST_BYTES + 8
 _SUFFIX = ".kernel"
 _UNFINISHED = ".unfinished"
+_ABANDONED_SECONDS = 24 * 3600.0
+"""An unfinished file whose time is further from now than this, on either side, has no writer any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ def load(entry_key: str) -> Compiled | None:
         _warn(f"cache entry {entry_key[:12]} can't be read ({error.strerror}); compiling again")
         return None
     try:
-        return _decode(raw)
+        return _decode(raw, entry_key)
     except (ValueError, KeyError, TypeError) as error:
         _warn(f"cache entry {entry_key[:12]} is damaged ({error}); compiling again")
         return None
@@ -82,8 +86,9 @@ def store(entry_key: str, compiled: Compiled) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f"{entry_key[:12]}.", suffix=_UNFINISHED)
         with os.fdopen(handle, "wb") as stream:
-            stream.write(_encode(compiled))
+            stream.write(_encode(compiled, entry_key))
         os.replace(unfinished, path)
+        _remove_abandoned(path.parent)
     except OSError as error:
         if unfinished is not None:
             with contextlib.suppress(OSError):
@@ -102,12 +107,22 @@ def summary() -> Summary:
 
 
 def clear() -> int:
-    """Remove all entries (and what interrupted writers left); how many entries there were."""
-    removed = 0
+    """Remove all entries (and what interrupted writers left); how many entries there were.
+
+    What can't be removed is a warning.
+    """
+    removed, kept = 0, 0
     for path in [*_files(_SUFFIX), *_files(_UNFINISHED)]:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             path.unlink()
+        except FileNotFoundError:  # another process cleared it
+            continue
+        except OSError:  # another user's, or no file
+            kept += 1
+        else:
             removed += path.suffix == _SUFFIX
+    if kept:
+        _warn(f"{kept} files of {folder()} can't be removed")
     return removed
 
 
@@ -126,8 +141,18 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _encode(compiled: Compiled) -> bytes:
+def _remove_abandoned(shard: Path) -> None:
+    """What killed writers left beside an entry. To a writer with a clock a day off it costs the reuse: ``store``."""
+    now = time.time()
+    for path in shard.glob(f"*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            if abs(now - path.stat().st_mtime) > _ABANDONED_SECONDS:
+                path.unlink()
+
+
+def _encode(compiled: Compiled, entry_key: str) -> bytes:
     meta = {
+        "key": entry_key,
         "entry": compiled.entry,
         "arch": compiled.arch,
         "log": compiled.log,
@@ -138,7 +163,7 @@ def _encode(compiled: Compiled) -> bytes:
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
-def _decode(raw: bytes) -> Compiled:
+def _decode(raw: bytes, entry_key: str) -> Compiled:
     if len(raw) < _HEADER_BYTES:
         raise ValueError(f"{len(raw)} bytes, a header has {_HEADER_BYTES}")
     if not raw.startswith(_MAGIC):
@@ -148,6 +173,8 @@ def _decode(raw: bytes) -> Compiled:
         raise ValueError("its checksum is wrong")
     length = int.from_bytes(body[:8], "little")
     meta = json.loads(body[8 : 8 + length])
+    if meta["key"] != entry_key:
+        raise ValueError("it is another kernel's")
     resources = Resources(**meta["resources"])
     return Compiled(meta["entry"], meta["arch"], body[8 + length :], meta["log"], resources, cached=True)
 
