@@ -15,8 +15,10 @@ import os
 import pickle
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -132,13 +134,30 @@ class Worker:
         return here
 
     def _answer(self, pipe: Connection, request: bytes, deadline: float) -> Limited:
+        """What the child says; the pipe is cut at the deadline.
+
+        A child may stop in the middle of what it reads or writes, and one that hangs in a driver may outlive a kill:
+        only a wait that does not depend on it ends.
+        """
+        late = threading.Event()
+        limit = threading.Timer(max(0.0, deadline - time.monotonic()), _cut, (pipe, late))
+        limit.daemon = True
+        limit.start()
+        answer: Limited | None = None
         try:
             pipe.send_bytes(request)
-            if not pipe.poll(max(0.0, deadline - time.monotonic())):
-                return Limited(Outcome.TIMEOUT, message="no answer within the time limit")
-            answer: Limited = pickle.loads(pipe.recv_bytes())
+            answer = _understood(pipe.recv_bytes())
         except (EOFError, OSError):
+            pass
+        finally:
+            limit.cancel()
+            limit.join()
+        if answer is None and late.is_set():
+            return Limited(Outcome.TIMEOUT, message="no answer within the time limit")
+        if answer is None:
             return Limited(Outcome.CRASHED, message=self._death())
+        if late.is_set():  # it answered at the last moment: the answer counts, the pipe is gone
+            self.stop()
         return answer
 
     def _death(self) -> str:
@@ -150,6 +169,22 @@ class Worker:
         if status < 0:
             return f"the process was ended by {signal.Signals(-status).name}"
         return f"the process ended with status {status}"
+
+
+def _cut(pipe: Connection, late: threading.Event) -> None:
+    late.set()
+    with socket.socket(fileno=os.dup(pipe.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
+
+
+def _understood(answer: bytes) -> Limited:
+    """An answer is data of the child: what can't be read here is an outcome as well."""
+    try:
+        found = pickle.loads(answer)
+    except Exception as error:
+        message = f"its answer can't be read: {type(error).__name__}: {error}".splitlines()[0]
+        return Limited(Outcome.CRASHED, message=message)
+    return found if isinstance(found, Limited) else Limited(Outcome.CRASHED, message="its answer is no outcome")
 
 
 def serve(handle: int) -> None:

@@ -83,6 +83,67 @@ def test_a_hang_ends_with_its_limit():
         assert worker.run(add, 1, 2, seconds=30).value == 3
 
 
+def stop_before_reading():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def length(data):
+    return len(data)
+
+
+class Unreadable:
+    """Can be pickled by the child, and by nobody unpickled."""
+
+    def __reduce__(self):
+        return (int, ("no number",))
+
+
+def unreadable():
+    return Unreadable()
+
+
+def test_a_child_that_stops_is_a_timeout():
+    with Worker() as worker:
+        assert worker.run(stop_before_reading, seconds=1).outcome is Outcome.TIMEOUT
+        assert worker.run(length, bytes(1 << 22), seconds=30).value == 1 << 22
+
+
+def test_a_request_that_nobody_reads_is_a_timeout():
+    with Worker() as worker:
+        worker.run(add, 1, 2, seconds=30)
+        os.kill(worker._child.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        assert worker.run(length, bytes(1 << 22), seconds=0.5).outcome is Outcome.TIMEOUT
+        assert time.monotonic() - begun < 5
+        assert worker.run(add, 1, 2, seconds=30).value == 3
+
+
+def test_an_answer_that_cannot_be_read_is_an_outcome():
+    with Worker() as worker:
+        result = worker.run(unreadable, seconds=30)
+        assert result.outcome is Outcome.CRASHED
+        assert result.message.startswith("its answer can't be read: ValueError: invalid literal")
+        assert worker.run(add, 1, 2, seconds=30).value == 3
+
+
+def test_a_child_that_outlives_a_kill_does_not_hold_the_parent(monkeypatch):
+    """As one that hangs in a driver: here a kill does nothing to it while the call is waited for."""
+    monkeypatch.setattr("cleave.runtime.watchdog._SECONDS_TO_DIE", 0.1)
+    worker = Worker()
+    worker.run(add, 1, 2, seconds=30)
+    child = worker._child
+    kill, child.kill = child.kill, lambda: None
+    try:
+        begun = time.monotonic()
+        assert worker.run(ignore_the_end, seconds=0.5).outcome is Outcome.TIMEOUT
+        assert time.monotonic() - begun < 5 and child.poll() is None
+        assert worker.run(add, 1, 2, seconds=30).value == 3
+    finally:
+        worker.stop()
+        kill()
+        child.wait()
+
+
 def test_a_function_that_the_child_cannot_import_is_refused():
     with pytest.raises(CleaveError, match="can't run in another process: move it into a module"):
         run_limited(lambda: None, seconds=1)
