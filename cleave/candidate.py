@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from cleave.ir.dim import Dim
 from cleave.ir.graph import Graph, Reduce, Term
 from cleave.ir.index import spell
 from cleave.ir.instance import CHUNKS, Instance, chunked, greatest_extent
+from cleave.ir.numerics import Numerics, numerics
 from cleave.ir.text import parse_graph, parse_index, parse_term, term_text
 from cleave.saved import Saved, read_saved, write_saved
 
@@ -103,6 +105,11 @@ class Candidate:
     def rules(self) -> tuple[str, ...]:
         """Names of the rules used, in order of first use."""
         return tuple(dict.fromkeys(s.rule for s in self.steps))
+
+    @cached_property
+    def numerics(self) -> Numerics | None:
+        """What rounding does to this graph and to the graph as written; None if no small instance was found."""
+        return numerics(self.graph, self.origin, partial(split_dims, self.splits))
 
     def fold_over(self, axis: Axis, members: Iterable[Reduce]) -> Fold | None:
         """The fold over an axis whose state contains all of some reductions, if the candidate brings one."""

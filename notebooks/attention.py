@@ -103,6 +103,13 @@ for fold in c.folds:
 cleave.verify(c, bind={"h": 32, "s": 16, "t": 4096})
 
 # %% [markdown]
+# Equal over the reals is not equal in float32. What rounding does to the candidate, beside what it does to the graph as
+# it was written, over a few draws:
+
+# %%
+print(c.numerics)
+
+# %% [markdown]
 # ## 4. Tiles
 #
 # One binding of the symbols chooses tiles and the number of chunks. The program below is what one block of threads

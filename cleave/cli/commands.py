@@ -148,13 +148,15 @@ def explain(options: argparse.Namespace) -> int:
             {"axis": r.axis.name, "reducible": r.reducible, "splittable": r.splittable, "why": r.why}
             for r in table.rows
         ]
-        print_json({"stop": stop, "axes": axes, "candidates": [candidate_dict(c) for c in candidates]})
+        rows = [{**candidate_dict(c), "numerics": c.numerics and c.numerics.as_dict()} for c in candidates]
+        print_json({"stop": stop, "axes": axes, "candidates": rows})
         return EXIT_OK
     print_text(candidates[0].origin.text())
     print_text(f"stop reason: {stop}\naxes:\n{table.text()}")
     for c in candidates:
         used = f", assumes {', '.join(c.assumptions)}" if c.assumptions else ""
-        print_text("\n".join([*show_derivation(c), f"  exactness: {c.exactness}{used}"]))
+        lines = [f"exactness: {c.exactness}{used}", *str(c.numerics or "no instance to measure errors on").splitlines()]
+        print_text("\n".join([*show_derivation(c), *(f"  {line}" for line in lines)]))
     return EXIT_OK
 
 

@@ -169,9 +169,12 @@ def test_explain_a_program_and_a_saved_result(cleave: Callable[..., Run], saved:
     assert found.code == 0
     assert re.search(r"^t +split +max x1, sum x2", found.out, re.MULTILINE)
     assert "telescope at out" in found.out and "exactness: reassociates" in found.out
+    assert re.search(r"^  relative error in float32: \d\.\de-\d\d, as written \d\.\de-\d\d$", found.out, re.MULTILINE)
     found = cleave(f"explain {saved} --candidate 0")
     assert found.code == 0 and found.out.count("\n-- ") == 1
-    assert {row["axis"] for row in cleave(f"explain {saved} --json").json["axes"]} == {"m", "n", "k"}
+    rows = cleave(f"explain {saved} --json").json
+    assert {row["axis"] for row in rows["axes"]} == {"m", "n", "k"}
+    assert all(0 < c["numerics"]["graph"]["float32"] < 1e-5 for c in rows["candidates"])
 
 
 def test_rules_are_listed(cleave: Callable[..., Run]) -> None:
