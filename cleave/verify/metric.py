@@ -110,8 +110,9 @@ def _compare_finite(a: Array, e: Array, m: Array, where: Array, tolerance: Toler
     allowed = tolerance.relative * terms + tolerance.ulps * ulp(e, tolerance.dtype) + _NEGLIGIBLE
     ratio = error / allowed
     worst = int(np.argmax(ratio))
-    beyond = np.maximum(error - _subnormal_rounding(e, tolerance.dtype), 0.0)
-    frobenius = _relative_norm(beyond, e) if np.isfinite(tolerance.frobenius) else 0.0
+    frobenius = 0.0
+    if np.isfinite(tolerance.frobenius):
+        frobenius = _relative_norm(np.maximum(error - _subnormal_rounding(e, tolerance.dtype), 0.0), e)
     passed = bool(ratio[worst] <= 1.0) and frobenius <= tolerance.frobenius
     outcome = Outcome.PASSED if passed else Outcome.WRONG_VALUE
     return Comparison(outcome, frobenius, float(ratio[worst]), int(where[worst]), float(e[worst]), float(a[worst]))
