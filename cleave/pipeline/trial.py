@@ -121,6 +121,8 @@ def measured(trial: Trial, origin: Graph, dims: Mapping[str, int], config: Confi
     from cleave.runtime.watchdog import run_limited
 
     ended = run_limited(measure, trial.schedule, origin, dict(dims), config.seed, seconds=_LIMIT_SECONDS)
+    if ended.outcome is Ended.OK and not isinstance(ended.value, OnDevice):
+        return replace(trial, outcome=Outcome.CRASHED, detail=f"the child said {type(ended.value).__name__}")
     if ended.outcome is not Ended.OK:
         outcome = {Ended.TIMEOUT: Outcome.TIMEOUT, Ended.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY}.get(ended.outcome)
         return replace(trial, outcome=outcome or Outcome.CRASHED, detail=f"{ended.outcome.value}: {ended.message}")
@@ -138,12 +140,26 @@ def measure(schedule: Schedule, origin: Graph, dims: Mapping[str, int], seed: in
     given = {n: v for n, v in dims.items() if n in _unshaped(origin)}
 
     def operator(arrays: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        run(**arrays, **given, out=outputs)
+        stored = {o.name: outputs[o.name].astype(_storage(o.dtype)) for o in origin.outputs}
+        run(**_stored(origin, arrays), **given, out=stored)
+        for name, array in outputs.items():
+            array[...] = stored[name]
 
     check = check_executable(operator, origin, inputs, dims, seed=seed)
     if check.outcome.failed:
         return OnDevice(check, {})
-    return OnDevice(check, time_call(run, inputs, given))
+    return OnDevice(check, time_call(run, _stored(origin, inputs), given))
+
+
+def _stored(g: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Arrays in the storage types of their inputs; the verifier's bfloat16 travels as float32."""
+    return {i.name: np.asarray(arrays[i.name]).astype(_storage(i.dtype)) for i in g.inputs}
+
+
+def _storage(dtype: str) -> np.dtype[Any]:
+    from cleave.runtime.arrays import numpy_dtype
+
+    return numpy_dtype(dtype)
 
 
 def time_call(run: Any, inputs: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, Any]:
