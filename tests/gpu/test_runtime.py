@@ -1,5 +1,7 @@
 """The runtime on a GPU: loading, strides, streams, graphs, counters, timing, and kernels that misbehave."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -227,7 +229,9 @@ def run_bad(name):
     compiled = compile_cubin(BAD[name], device.target().arch)
     kernel = cuda.load_kernel(compiled.cubin, "bad", threads=1, shared_bytes=0)
     memory = cuda.allocate(256, zeroed=True, stream=0)
-    kernel.launch((1, 1, 1), (np.uint64(memory.pointer),))
+    value = ctypes.c_uint64(memory.pointer)
+    addresses = (ctypes.c_void_p * 1)(ctypes.addressof(value))
+    kernel.bound((1, 1, 1), ctypes.addressof(addresses), 0)()
     cuda.synchronize()
     return name
 
