@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,13 +23,39 @@ class Saved(msgspec.Struct, forbid_unknown_fields=True):
 
 S = TypeVar("S", bound=Saved)
 
+_START = 100
+"""Bytes of a file that hold its format."""
+
 
 def write_saved(saved: Saved, path: str | Path, *, indent: int = 1) -> None:
-    """Write atomically; indent -1 puts everything into one line."""
+    """Write atomically; indent -1 puts everything into one line.
+
+    Errors: a place that can't be written, or holds something else (SavedFileError).
+    """
+    check_place(path, saved.format)
     target = Path(path)
-    temporary = target.with_name(target.name + ".part")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=indent) + b"\n")
-    temporary.replace(target)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(saved), indent=indent) + b"\n")
+        temporary.replace(target)
+    except OSError as error:
+        raise SavedFileError(f"can't be written: {error.strerror}", location=str(path)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_place(path: str | Path, form: str) -> None:
+    """Refuse a place that a file of a format can't be saved to: only files of that format are replaced."""
+    target = Path(path)
+    try:
+        if not target.parent.is_dir():
+            raise SavedFileError("can't be written: its folder does not exist", location=str(path))
+        if target.exists() and not (target.is_file() and form.encode() in target.read_bytes()[:_START]):
+            raise SavedFileError(f"exists and is no {form} file; nothing was written", location=str(target))
+    except OSError as error:
+        raise SavedFileError(f"can't be written: {error.strerror}", location=str(path)) from None
+    if not os.access(target.parent, os.W_OK):
+        raise SavedFileError(f"can't be written: {target.parent} may not be written", location=str(path))
 
 
 def read_saved(path: str | Path, kind: type[S], form: tuple[str, int], *, what: str = "result") -> S:

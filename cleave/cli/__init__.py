@@ -42,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _close_output()
         complain(str(error))
         return EXIT_FAILED
+    except OSError as error:  # a name that is too long, a folder that is gone, a disk that is full
+        complain(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+        return EXIT_BAD_INPUT
     except MemoryError:
         complain("out of memory")
         return EXIT_FAILED

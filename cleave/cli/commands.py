@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cleave.candidate import Candidate, save_candidates
+from cleave.candidate import FORM, Candidate, save_candidates
 from cleave.cli.inputs import (
     bindings,
     keep_out_of_the_working_directory,
@@ -20,9 +20,11 @@ from cleave.cli.output import Progress, print_json, print_text, progress
 from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BadInput, parse
 from cleave.errors import SearchError
 from cleave.ir.graph import Graph
+from cleave.saved import check_place
 
 if TYPE_CHECKING:
     from cleave.search import Round
+    from cleave.verify import Verdict
 
 # ---- optimize
 
@@ -62,20 +64,27 @@ def search(options: argparse.Namespace) -> int:
     from cleave.verify import References, verify
 
     loaded, config, rules = read_program(options), read_config(options), read_rules(options)
+    if options.save is not None:
+        check_place(options.save, FORM[0])
     notes = check_rulebook(rules)
+    verdicts: list[Verdict] = []
     with progress(quiet=options.json) as told:
         dims = loaded.dims if _is_bound(loaded.graph, loaded.dims) else None
         found = run(loaded.graph, rules, config, _round_teller(told), sizes=dims)
-        if str(found.report.stop) == "interrupted":
-            _print_found(options, found, [], notes)
-            return EXIT_INTERRUPTED
+        interrupted = str(found.report.stop) == "interrupted"
         if told:
             told("verify")
         references = References(loaded.graph, config.seed)
-        verdicts = [verify(c, config, bind=dims, references=references) for c in found.candidates]
-    if options.save:
-        _save_candidates(found.candidates, options.save)
+        try:
+            for c in () if interrupted else found.candidates:
+                verdicts.append(verify(c, config, bind=dims, references=references))
+        except KeyboardInterrupt:
+            interrupted = True
+    if options.save is not None:
+        save_candidates(found.candidates, options.save)
     _print_found(options, found, verdicts, notes)
+    if interrupted:
+        return EXIT_INTERRUPTED
     return EXIT_OK if all(v.passed for v in verdicts) else EXIT_FAILED
 
 
@@ -85,12 +94,6 @@ def _round_teller(told: Progress | None) -> Callable[[Round], None] | None:
 
 def _is_bound(g: Graph, dims: dict[str, int]) -> bool:
     return all(s.value is not None or s.name in dims for s in g.symbols)
-
-
-def _save_candidates(candidates: Sequence[Candidate], file: str) -> None:
-    if not Path(file).parent.is_dir():
-        raise BadInput(f"--save {file}: the folder does not exist")
-    save_candidates(candidates, file)
 
 
 def _print_found(options: argparse.Namespace, found: Any, verdicts: Sequence[Any], notes: Sequence[str]) -> None:
@@ -170,10 +173,14 @@ def _candidates(options: argparse.Namespace) -> tuple[list[Candidate], str]:
         if not found:
             raise SearchError("holds no candidates", location=options.program)
         return list(found), str(report.search.get("stop", "unknown"))
+    from cleave.pipeline.rulebooks import check_rulebook
     from cleave.search import search as run
 
-    loaded = read_program(options)
-    found_now = run(loaded.graph, read_rules(options), read_config(options))
+    loaded, rules = read_program(options), read_rules(options)
+    check_rulebook(rules)
+    found_now = run(loaded.graph, rules, read_config(options))
+    if str(found_now.report.stop) == "interrupted":
+        raise KeyboardInterrupt
     return list(found_now.candidates), str(found_now.report.stop)
 
 

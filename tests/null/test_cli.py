@@ -160,6 +160,47 @@ def test_search_prints_and_saves(cleave: Callable[..., Run], tmp_path: Path) -> 
     assert as_json["stop"] == "saturated" and as_json["candidates"][0]["graph"].startswith("graph matmul")
 
 
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("absent/c.json", "its folder does not exist"),
+        ("", "exists and is no cleave-candidates file; nothing was written"),
+        ("mine.txt", "mine.txt: exists and is no cleave-candidates file; nothing was written"),
+        ("/dev/null", "/dev/null: exists and is no cleave-candidates file; nothing was written"),
+        ("long" * 100, "can't be written: File name too long"),
+    ],
+)
+def test_candidates_replace_nothing_but_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.txt").write_text("mine")
+    assert main(["search", "matmul", "--save", place]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and message in captured.err
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"] and (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_names_that_are_too_long(cleave: Callable[..., Run]) -> None:
+    for command in ("search NAME.py:f", "explain NAME", "run NAME", "rules check NAME", "search matmul --rules NAME"):
+        found = cleave(command.replace("NAME", "long" * 100))
+        assert found.code == 2 and found.out == "" and found.err.count("\n") == 1
+        assert "File name too long" in found.err
+
+
+def test_an_interrupted_verification_prints_and_saves_what_was_found(
+    cleave: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cleave.verify as _  # noqa: F401
+
+    def stop(*arguments: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["cleave.verify"], "verify", stop)
+    found = cleave(f"search matmul --save {tmp_path / 'c.json'}")
+    assert found.code == 130 and "-- split k" in found.out and (tmp_path / "c.json").exists()
+
+
 def test_a_limit_is_the_stop_reason(cleave: Callable[..., Run]) -> None:
     assert cleave("search attention --rounds 1 --json").json["stop"] == "rounds"
 
@@ -196,8 +237,9 @@ def test_rules_are_checked(cleave: Callable[..., Run], tmp_path: Path) -> None:
     )
     found = cleave(f"rules check {wrong}")
     assert found.code == 1 and "always-zero: counterexample" in found.out
-    found = cleave(f"search matmul --rules {wrong}")
-    assert found.code == 2 and "counterexample" in found.err
+    for command in ("search", "explain"):
+        found = cleave(f"{command} matmul --rules {wrong}")
+        assert found.code == 2 and "counterexample" in found.err
 
 
 def test_run_a_saved_result(cleave: Callable[..., Run], saved: Path) -> None:
