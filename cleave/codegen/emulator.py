@@ -1,7 +1,8 @@
 """Running emitted CUDA text on the CPU: g++ compiles the very text against another prelude (``prelude/emulator.h``).
 
 It stands in for the GPU in tests: it checks values, and refuses reads out of bounds, misaligned vector accesses, shared
-memory used without the barrier or wait that it needs, and barriers that not every thread reaches. Times mean nothing.
+memory used without the barrier or wait that it needs, barriers that not every thread reaches, blocks that arrive before
+their work is published, and 32-bit integers that overflow. Registers start as nonsense. Times mean nothing.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ extern "C" int launch(
 }
 """
 _OPTIONS = ("-O1", "-std=c++17", "-fPIC", "-w")
+_CHECKED = ("-c", "-fsanitize=signed-integer-overflow,integer-divide-by-zero")
+_NONSENSE = "-ftrivial-auto-var-init=pattern"
+_INT32 = range(-(2**31), 2**31)
 _GUARD = 256
 _STORAGE: dict[str, Any] = {
     "float16": np.float16,
@@ -142,7 +146,7 @@ def _launch(
     arguments = (ctypes.c_uint64 * max(len(kernel.parameters), 1))(
         *(_argument(p, held, inputs, dims) for p in kernel.parameters)
     )
-    ranges = [x for name, h in held.items() for x in (h.pointer, h.pointer + h.bytes, int(name in writable))]
+    ranges = [x for name, h in held.items() for x in (h.pointer, h.pointer + h.bytes, _kind(kernel, name, writable))]
     message = ctypes.create_string_buffer(256)
     failed = _library(kernel).launch(
         arguments,
@@ -158,12 +162,22 @@ def _launch(
         raise CleaveError(message.value.decode(errors="replace"), location=f"emulated {kernel.entry}")
 
 
+def _kind(kernel: KernelSource, name: str, writable: set[str]) -> int:
+    """``Kind`` of the machine: an input, an output, or what blocks of a launch that merges write for one another."""
+    merges = any(p.writable and p.dtype == "int32" for p in kernel.parameters)
+    shared = any(p.writable and p.source == Pointer(name) for p in kernel.parameters)
+    return 2 if merges and shared else int(name in writable)
+
+
 def _argument(p: Parameter, held: Mapping[str, _Held], inputs: Mapping[str, Any], dims: Mapping[str, int]) -> int:
     match p.source:
         case Pointer(buffer):
             return held[buffer].pointer
         case Value(expression):
-            return int(evaluate(expression, dims)) & 0xFFFFFFFFFFFFFFFF
+            value = int(evaluate(expression, dims))
+            if p.kind == "int32" and value not in _INT32:
+                raise CleaveError(f"parameter {p.name} = {value} does not fit int32", location="emulator")
+            return value & 0xFFFFFFFFFFFFFFFF
         case Scalar(name):
             return int(np.float32(np.asarray(inputs[name])).view(np.uint32))
         case _:
@@ -183,9 +197,16 @@ def _compiler() -> str:
 
 @cache
 def _library(kernel: KernelSource) -> ctypes.CDLL:
-    text = _program(kernel)
-    made = _made(text, ".so", ("-shared", str(_made(machine_source(), ".o", ("-c",), "machine"))), kernel.entry)
-    return ctypes.CDLL(str(made))
+    machine = _made(machine_source(), ".o", ("-c",), "machine")
+    own = _made(_program(kernel), ".o", (*_CHECKED, *_initialised()), kernel.entry)
+    return ctypes.CDLL(str(_made("", ".so", ("-shared", str(own), str(machine)), kernel.entry)))
+
+
+@cache
+def _initialised() -> tuple[str, ...]:
+    """g++ 12 and later fill variables that nothing initialises, so that a kernel that reads one shows."""
+    probe = subprocess.run([_compiler(), _NONSENSE, "-E", "-x", "c++", os.devnull], capture_output=True)
+    return () if probe.returncode else (_NONSENSE,)
 
 
 def _made(text: str, suffix: str, options: tuple[str, ...], entry: str) -> Path:

@@ -54,6 +54,25 @@ MUTANTS = {
     ),
     "counter not reset": ("matmul, split, last arriving", r"if \(arrived_last\) reset\(.*\);", ""),
     "merge before the last block": ("matmul, split, last arriving", r"== 3 - 1;", "== 3 - 2;"),
+    "arrives before it publishes": (
+        "matmul, split, last arriving",
+        r"publish\(\);(?=\n *block_barrier\(\);\n *if \(thread == 0\))",
+        "",
+    ),
+    "arrives before the other warps wrote": (
+        "matmul, split, last arriving",
+        r"(publish\(\);)\n *block_barrier\(\);(?=\n *if \(thread == 0\))",
+        r"\1",
+    ),
+    "merges without a fence": ("matmul, split, last arriving", r"publish\(\);(?=\n *\}\n *block_barrier)", ""),
+    "accumulator never started": ("matmul", r"s1\[n\]\[e\] = 0\.f;", ""),
+    "copies not committed": ("matmul, aligned", r"copies_commit\(\);", ""),
+    "copies of misaligned chunks": ("matmul, aligned", r"\(present \? ", "(present ? 1 + "),
+    "chained rows read before they are written": (
+        "attention, chain through shared memory",
+        r"warp_barrier\(\);(?=\n *#pragma unroll\n *for \(int kk)",
+        "",
+    ),
     "one warp skips a barrier": ("softmax", r"block_barrier\(\);(?=\n *\{)", "if (warp) block_barrier();"),
 }
 

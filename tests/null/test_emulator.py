@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from cleave.codegen.emulator import emulate
 from cleave.codegen.prelude import device_prelude
 from cleave.errors import CleaveError
 from cleave.ir.index import index
-from cleave.kernel import Buffer, KernelSource, OperatorSource, Parameter, Pointer, Value
+from cleave.kernel import Buffer, KernelSource, OperatorSource, Parameter, Pointer, Value, Workspace
 
 N = index("n")
 
@@ -87,6 +89,73 @@ def test_a_copy_has_to_be_waited_for_and_published():
     assert "before its copy was waited for" in refused(COPY.format("block_barrier();"))
     assert "no barrier between" in refused(COPY.format("copies_wait<0>();"))
     assert (run(COPY.format("copies_wait<0>(); block_barrier();")) == np.arange(64)).all()
+
+
+SWAP = """shared_write_float(base + 4 * thread, read(x + thread, true)); {}
+  float v = shared_read_float(base + 4 * (thread ^ 1)); {}
+  shared_write_float(base + 4 * thread, v); {} write(y + thread, shared_read_float(base + 4 * (thread ^ 1)));"""
+
+
+def test_lanes_of_one_warp_race_as_well():
+    barriers = ["warp_barrier();"] * 3
+    assert (run(SWAP.format(*barriers)) == np.arange(64)).all()
+    for missing in range(3):
+        some = ["" if n == missing else text for n, text in enumerate(barriers)]
+        assert "no barrier between, in one warp" in refused(SWAP.format(*some))
+    assert (run(SWAP.format(*["block_barrier();"] * 3)) == np.arange(64)).all()
+    assert "no barrier between, in one warp" in refused("shared_write_float(base, 1.f); write(y + thread, 0.f);")
+
+
+@pytest.mark.skipif(not emulator._initialised(), reason="g++ 12 and later initialise variables on demand")
+def test_variables_start_as_nonsense():
+    assert (np.abs(run("float v[2]; write(y + thread, v[thread & 1]);")) > 1e30).all()
+
+
+def test_integers_that_overflow_are_refused():
+    assert "the product of two integers overflows" in refused("int far = n * 100000000; write(y + far % n, 0.f);")
+    assert "the sum of two integers overflows" in refused("int far = 2147483640 + n; write(y + far % n, 0.f);")
+    assert "a division by zero" in refused("int none = thread / (n - 64); write(y + none, 0.f);")
+    assert (run("i64 far = (i64)n * 100000000; write(y + thread, (float)far);") == 6.4e9).all()
+
+
+MERGE = """write(p + thread, read(x + thread, true)); {} {}
+  __shared__ int last;
+  if (thread == 0) {{ last = arrive(count) == 1; if (last) reset(count); {} }}
+  block_barrier();
+  if (last) write(y + thread, {}(p + thread, true));"""
+
+
+def merging(*parts: str) -> OperatorSource:
+    """Two blocks, of which the last to arrive reads a temporary."""
+    made = operator("", blocks=2)
+    (kernel,) = made.kernels
+    pointers = [
+        Parameter("p", "pointer", "float32", True, Pointer("p")),
+        Parameter("count", "pointer", "int32", True, Pointer("count")),
+    ]
+    text = kernel.text.replace("int n)", "int n, float* p, int* count)").replace(
+        "\n}\n", f"{MERGE.format(*parts)}\n}}\n"
+    )
+    kernel = replace(kernel, text=text, parameters=(*kernel.parameters, *pointers))
+    workspaces = (Workspace("p", "float32", (N,)), Workspace("count", "int32", (index(1),), zeroed=True))
+    return replace(made, kernels=(kernel,), workspaces=workspaces)
+
+
+MERGES = {
+    "before thread": ("", "block_barrier();", "publish();", "read_fresh"),
+    "while thread": ("publish();", "", "publish();", "read_fresh"),
+    "no fence after it arrived": ("publish();", "block_barrier();", "", "read_fresh"),
+    "a cache that may be stale": ("publish();", "block_barrier();", "publish();", "read"),
+}
+
+
+def test_blocks_arrive_after_they_published():
+    x = {"x": np.arange(64.0)}
+    assert (emulate(merging("publish();", "block_barrier();", "publish();", "read_fresh"), x)["y"] == x["x"]).all()
+    assert (emulate(merging("", "block_barrier(); publish();", "publish();", "read_fresh"), x)["y"] == x["x"]).all()
+    for message, parts in MERGES.items():
+        with pytest.raises(CleaveError, match=message):
+            emulate(merging(*parts), x)
 
 
 def test_open_groups_are_counted():

@@ -25,6 +25,7 @@ extern Dim3 blockIdx;
 int thread_index();
 #define threadIdx Dim3{thread_index()}
 void block_barrier();
+void warp_barrier();
 int meet();                           // all lanes of the warp arrive; which half of the exchange they wrote
 u32* exchange();                      // where this lane writes before it meets the others
 u32* exchange_of(int half, int lane);  // what a lane wrote
@@ -32,12 +33,12 @@ unsigned char* shared_bytes();
 void note_read(u32 at, int bytes);
 void note_write(u32 at, int bytes);
 void check_global(const void* p, int bytes, bool writes);
+void check_cached(const void* p, int bytes);  // a read that may meet a stale line
 void check_aligned(const void* p, int bytes);
 void copy_chunk(u32 to, const void* from, int bytes);
 void copies_commit();
 void copies_wait_for(int open);
 const float* half_table();
-DEV void warp_barrier() { meet(); }
 DEV u32 shared_address(const void* p) { return (u32)((const unsigned char*)p - shared_bytes()); }
 template <int N> DEV void copies_wait() { static_assert(N >= 0, "at least zero groups stay open"); copies_wait_for(N); }
 
@@ -80,13 +81,13 @@ DEV float shuffle_xor(float x, int mask) {
 }
 
 // ---- global memory
-template <class T> DEV float read(const T* p, bool ok) { if (!ok) return 0.f; check_global(p, sizeof(T), false); return to_float(*p); }
-template <class T> DEV int read_index(const T* p, bool ok) { if (!ok) return 0; check_global(p, sizeof(T), false); return (int)*p; }
-DEV float read_fresh(const float* p, bool ok) { return read(p, ok); }
+template <class T> DEV float read(const T* p, bool ok) { if (!ok) return 0.f; check_cached(p, sizeof(T)); return to_float(*p); }
+template <class T> DEV int read_index(const T* p, bool ok) { if (!ok) return 0; check_cached(p, sizeof(T)); return (int)*p; }
+DEV float read_fresh(const float* p, bool ok) { if (!ok) return 0.f; check_global(p, 4, false); return *p; }
 DEV void read_fresh_two(float& x, float& y, const float* p) { check_aligned(p, 8); check_global(p, 8, false); x = p[0]; y = p[1]; }
 template <class T> DEV void write(T* p, float x) { check_global(p, sizeof(T), true); *p = Convert<T>::of(x); }
 template <class T> DEV void write_two(T* p, float x, float y) { check_aligned(p, 2 * sizeof(T)); write(p, x); write(p + 1, y); }
-template <class T> DEV u16 bits_at(const T* p) { check_global(p, 2, false); return p->bits; }
+template <class T> DEV u16 bits_at(const T* p) { check_cached(p, 2); return p->bits; }
 
 // ---- shared memory
 template <class T> DEV float shared_read(u32 at) { note_read(at, 2); T x; memcpy(&x, shared_bytes() + at, 2); return to_float(x); }
@@ -128,7 +129,7 @@ template <class T> static void multiply_add(float (&d)[4], const u32 (&a)[4], u3
   }
 }
 
-// ---- blocks that wait for each other: blocks run one after the other, in random order
-DEV void publish() {}
-DEV int arrive(int* counter) { check_global(counter, 4, true); return (*counter)++; }
-DEV void reset(int* counter) { *counter = 0; }
+// ---- blocks that wait for each other
+void publish();
+int arrive(int* counter);
+void reset(int* counter);

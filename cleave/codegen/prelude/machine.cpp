@@ -1,6 +1,7 @@
 // The machine under emulator.h: threads of a block are fibers, warps run in random order between barriers, warp collectives exchange
 // through arrays, asynchronous copies land at random either at once or as late as their wait allows, shared memory starts as NaN.
-// Every two bytes of shared memory remember who touched them since the last barrier: an access that no barrier orders is a race.
+// Every two bytes of shared memory remember who touched them since the last barrier, of the block or of the warp: an access that no
+// barrier orders is a race. What a block writes for others has to be published before it arrives.
 #include <ucontext.h>
 #include <algorithm>
 #include <cmath>
@@ -16,13 +17,23 @@ struct Dim3 { int x; };
 Dim3 blockIdx;
 
 struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group; bool landed; };
-struct Fiber { ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, group; std::vector<Copy> copies; };
+struct Fiber {
+  ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, warp_epoch, group; std::vector<Copy> copies;
+  int wrote, published;  // epochs of the last write to global memory and of the last fence
+  bool unpublished;      // no fence of its own since that write
+};
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
-struct Cell { int write_epoch, read_epoch, flying; short writer; u32 readers; };
-struct Range { const unsigned char *low, *high; bool writable; };
+struct Cell {
+  int write_epoch, read_epoch, flying; short writer; u32 readers;
+  int write_warp_epoch, read_warp_epoch; short write_thread, reader_warp; u32 lanes;  // within the warp that wrote, that read
+};
+enum Kind : u64 { INPUT, OUTPUT, SHARED_BY_BLOCKS };
+struct Range { const unsigned char *low, *high; Kind kind; };
 struct Machine {
   std::vector<Fiber> fibers; std::vector<Warp> warps; std::vector<unsigned char> shared; std::vector<Cell> cells; std::vector<Range> ranges;
   ucontext_t scheduler; int current, threads, arrived, generation; long progress; bool failed; char message[256]; std::mt19937_64 random;
+  int arrival;        // epoch in which a thread of this block told the others that its work is done; -1 before
+  bool acquired;      // a fence followed, so that what other blocks wrote may be read
 };
 static Machine machine;
 static Fiber& self() { return machine.fibers[machine.current]; }
@@ -48,16 +59,47 @@ int meet() {
 }
 u32* exchange() { Warp& w = machine.warps[machine.current / 32]; return w.exchange[w.generation & 1][machine.current % 32]; }
 u32* exchange_of(int half, int lane) { return machine.warps[machine.current / 32].exchange[half][lane]; }
+void warp_barrier() { meet(); self().warp_epoch++; }
 int thread_index() { return machine.current; }
 unsigned char* shared_bytes() { return machine.shared.data(); }
 
 // ---- memory
-void check_global(const void* p, int bytes, bool writes) {
+static const Range* range_of(const void* p, int bytes, const char* what) {
   const unsigned char* at = (const unsigned char*)p;
-  for (const Range& r : machine.ranges)
-    if (at >= r.low && at + bytes <= r.high) { if (writes && !r.writable) fail("thread %d writes an input", machine.current); return; }
-  fail("thread %d of block %d %s %d bytes outside every buffer", machine.current, blockIdx.x, writes ? "writes" : "reads", bytes);
+  for (const Range& r : machine.ranges) if (at >= r.low && at + bytes <= r.high) return &r;
+  fail("thread %d of block %d %s %d bytes outside every buffer", machine.current, blockIdx.x, what, bytes);
+  return nullptr;
 }
+void check_global(const void* p, int bytes, bool writes) {
+  Fiber& f = self();
+  const Range* r = range_of(p, bytes, writes ? "writes" : "reads");
+  if (!writes) {
+    if (r->kind == SHARED_BY_BLOCKS && machine.arrival >= 0 && !machine.acquired) fail("thread %d reads what other blocks wrote, no fence after it arrived", machine.current);
+    return;
+  }
+  if (r->kind == INPUT) fail("thread %d writes an input", machine.current);
+  if (machine.arrival >= 0 && machine.arrival == f.epoch) fail("thread %d writes while its block arrives, no barrier between", machine.current);
+  f.wrote = f.epoch; f.unpublished = true;
+}
+void check_cached(const void* p, int bytes) {
+  if (range_of(p, bytes, "reads")->kind == SHARED_BY_BLOCKS) fail("thread %d reads what other blocks write through a cache that may be stale", machine.current);
+}
+
+// ---- blocks that wait for each other: they run one after the other, in random order, so what a GPU might see too early is refused
+void publish() { Fiber& f = self(); f.published = f.epoch; f.unpublished = false; machine.acquired = machine.arrival >= 0; }
+int arrive(int* counter) {
+  Fiber& f = self();
+  range_of(counter, 4, "counts in");
+  for (int i = 0; i < machine.threads; i++) {
+    const Fiber& u = machine.fibers[i];
+    if (&u != &f && u.wrote == f.epoch) fail("thread %d arrives while thread %d writes, no barrier between", machine.current, i);
+    // the fence of the thread that arrives covers what a barrier ordered before it
+    if (u.unpublished && (&u == &f || f.published < f.epoch)) fail("thread %d arrives before thread %d published what it wrote", machine.current, i);
+  }
+  machine.arrival = f.epoch; machine.acquired = false;
+  return (*counter)++;
+}
+void reset(int* counter) { range_of(counter, 4, "resets"); *counter = 0; }
 void check_aligned(const void* p, int bytes) {
   if ((u64)p % bytes) fail("thread %d: address not aligned to %d bytes", machine.current, bytes);
 }
@@ -66,24 +108,41 @@ static void shared_inside(u32 at, int bytes) {
 }
 void note_read(u32 at, int bytes) {
   shared_inside(at, bytes);
-  const int warp = machine.current / 32, epoch = self().epoch;
+  const Fiber& f = self();
+  const int warp = machine.current / 32, epoch = f.epoch;
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
     if (cell.flying) fail("race: warp %d reads shared byte %u before its copy was waited for", warp, 2 * c);
-    if (cell.write_epoch == epoch && cell.writer != warp) fail("race: warp %d reads shared byte %u, warp %d writes it, no barrier between", warp, 2 * c, cell.writer);
-    if (cell.read_epoch != epoch) { cell.read_epoch = epoch; cell.readers = 0; }
+    if (cell.write_epoch == epoch) {
+      if (cell.writer != warp) fail("race: warp %d reads shared byte %u, warp %d writes it, no barrier between", warp, 2 * c, cell.writer);
+      if (cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
+        fail("race: thread %d reads shared byte %u, thread %d writes it, no barrier between, in one warp", machine.current, 2 * c, cell.write_thread);
+    }
+    if (cell.read_epoch != epoch) { cell.read_epoch = epoch; cell.readers = cell.lanes = 0; }
     cell.readers |= 1u << warp;
+    if (cell.reader_warp != warp || cell.read_warp_epoch != f.warp_epoch) { cell.reader_warp = warp; cell.read_warp_epoch = f.warp_epoch; cell.lanes = 0; }
+    cell.lanes |= 1u << machine.current % 32;
   }
 }
 void note_write(u32 at, int bytes) {
   shared_inside(at, bytes);
-  const int warp = machine.current / 32, epoch = self().epoch;
+  const Fiber& f = self();
+  const int warp = machine.current / 32, epoch = f.epoch;
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
     if (cell.flying) fail("race: warp %d writes shared byte %u while a copy to it is under way", warp, 2 * c);
-    if (cell.write_epoch == epoch && cell.writer != warp) fail("race: warps %d and %d write shared byte %u, no barrier between", warp, cell.writer, 2 * c);
-    if (cell.read_epoch == epoch && (cell.readers & ~(1u << warp))) fail("race: warp %d writes shared byte %u, another reads it, no barrier between", warp, 2 * c);
+    if (cell.write_epoch == epoch) {
+      if (cell.writer != warp) fail("race: warps %d and %d write shared byte %u, no barrier between", warp, cell.writer, 2 * c);
+      if (cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
+        fail("race: threads %d and %d write shared byte %u, no barrier between, in one warp", machine.current, cell.write_thread, 2 * c);
+    }
+    if (cell.read_epoch == epoch) {
+      if (cell.readers & ~(1u << warp)) fail("race: warp %d writes shared byte %u, another reads it, no barrier between", warp, 2 * c);
+      if (cell.reader_warp == warp && cell.read_warp_epoch == f.warp_epoch && (cell.lanes & ~(1u << machine.current % 32)))
+        fail("race: thread %d writes shared byte %u, others of its warp read it, no barrier between, in one warp", machine.current, 2 * c);
+    }
     cell.write_epoch = epoch; cell.writer = (short)warp;
+    cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch;
   }
 }
 // ---- asynchronous copies
@@ -109,6 +168,13 @@ void copies_wait_for(int left) {
   f.copies.swap(open);
 }
 
+// ---- integers that do not fit: g++ calls these where it is told to check signed arithmetic
+#define OVERFLOWS(name, what) extern "C" void __ubsan_handle_##name(void*, void*, void*) { fail("thread %d: " what, machine.current); }
+OVERFLOWS(add_overflow, "the sum of two integers overflows")
+OVERFLOWS(sub_overflow, "the difference of two integers overflows")
+OVERFLOWS(mul_overflow, "the product of two integers overflows")
+OVERFLOWS(divrem_overflow, "a division by zero, or one that overflows")
+
 const float* half_table() {
   static float table[65536];
   static bool made = false;
@@ -121,12 +187,13 @@ static void run_block(void (*entry)(int)) {
   Machine& m = machine;
   const int warps = m.threads / 32;
   std::fill(m.shared.begin(), m.shared.end(), 0xff);
-  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0});
-  m.arrived = m.generation = 0;
+  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, 0});
+  m.arrived = m.generation = 0; m.arrival = -1; m.acquired = false;
   for (Warp& w : m.warps) w.arrived = w.generation = 0;
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
-    f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.group = 0; f.copies.clear();
+    f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.warp_epoch = f.group = 0; f.copies.clear();
+    f.wrote = f.published = -1; f.unpublished = false;
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
     makecontext(&f.context, (void (*)())entry, 1, i);
@@ -172,7 +239,7 @@ int run_blocks(
   m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
   m.ranges.clear();
   for (int i = 0; i < count; i++)
-    m.ranges.push_back({(const unsigned char*)ranges[3 * i], (const unsigned char*)ranges[3 * i + 1], ranges[3 * i + 2] != 0});
+    m.ranges.push_back({(const unsigned char*)ranges[3 * i], (const unsigned char*)ranges[3 * i + 1], (Kind)ranges[3 * i + 2]});
   std::vector<int> order(blocks);
   for (int i = 0; i < blocks; i++) order[i] = i;
   std::shuffle(order.begin(), order.end(), m.random);
