@@ -204,7 +204,7 @@ class _Children:
             pickle.dump(job, child.stdin)
             child.stdin.flush()
             result: Compiled | Failed = pickle.load(child.stdout)
-        except (OSError, EOFError, pickle.UnpicklingError):
+        except Exception:  # half an answer may unpickle to anything
             with contextlib.suppress(OSError):  # what was not sent when it died
                 child.stdin.close()
             child.stdout.close()

@@ -35,7 +35,7 @@ from cleave.runtime.call import (
 )
 from cleave.runtime.launch import POINTER, Launches, LoadedOperator
 from cleave.runtime.plan import Plan, choose, make_plan, packed
-from cleave.runtime.route import Form, Route, listed_outputs, route_of, see
+from cleave.runtime.route import Form, Route, route_of, see
 
 _KEPT = 512
 """Plans and routes of one operator that are remembered, the newest."""
@@ -123,7 +123,7 @@ class Executable:
         arguments that do not fit (ArgumentError, with the input and axis), no GPU, a kernel that can't be launched
         (LaunchError).
         """
-        outputs = listed_outputs(out)
+        outputs = () if out is None else tuple(out) if type(out) in (tuple, list) else (out,)
         form, values = see(inputs, named, outputs)
         route = self._routes.get(form)
         if route is not None:

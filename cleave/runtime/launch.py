@@ -138,7 +138,11 @@ class Launches:
         """
         with self._lock:  # another thread must not write between
             self._pack(self._block, 0, *values)
-            self.repeat()
+            for launch, kernel in self._launches:
+                try:
+                    launch()
+                except Exception as error:
+                    cuda.launch_again(launch, error, kernel.entry)
 
     def repeat(self) -> None:
         """Launch with the values that were written last."""

@@ -23,26 +23,18 @@ from cleave.runtime.launch import POINTER, Launches
 from cleave.runtime.plan import Plan
 
 Form = tuple[object, ...]
-
-
 Values = list[float]
 """The address or value of each argument in the order in which they came."""
 
-
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """An output and another array, by place, and where each begins and ends (bytes from its address)."""
-
-    output: int
-    other: int
-    output_span: tuple[int, int]
-    other_span: tuple[int, int]
+Apart = tuple[int, int, int, int]
+"""Places of an output and another array, which overlap where low < address of the other − the output's < high."""
 
 
 @dataclass(slots=True)
 class Route:
     """What a form decides.
 
+    streams      the library whose current stream is meant
     order        of inputs and outputs of the operator, as places among the arguments that came
     alignments   (place, bytes) of addresses
     apart        what must not overlap
@@ -52,7 +44,7 @@ class Route:
     """
 
     device: int
-    library: Library
+    streams: Library
     order: Callable[[Sequence[float]], Sequence[float]]
     alignments: tuple[tuple[int, int], ...]
     apart: tuple[Apart, ...]
@@ -68,7 +60,7 @@ class Route:
         if cuda.current_device() != self.device:
             return None
         if stream is None:
-            stream = torch_stream(self.device) if self.library is Library.TORCH else cuda.current_stream()
+            stream = torch_stream(self.device) if self.streams is Library.TORCH else cuda.current_stream()
         launches = self.launches.get(stream)
         if launches is None:
             return None
@@ -90,34 +82,26 @@ class Route:
         for place, alignment in self.alignments:
             if values[place] % alignment:
                 return False
-        for pair in self.apart:
-            output, other = values[pair.output], values[pair.other]
-            if output + pair.output_span[0] < other + pair.other_span[1] and (
-                other + pair.other_span[0] < output + pair.output_span[1]
-            ):
+        # Not all(..): a generator costs as much as the comparisons.
+        for output, other, low, high in self.apart:  # noqa: SIM110
+            if low < values[other] - values[output] < high:
                 return False
         return True
 
 
-def see(inputs: Sequence[Any], named: Mapping[str, Any], outputs: Sequence[Any]) -> tuple[Form, Values]:
+def see(inputs: tuple[Any, ...], named: Mapping[str, Any], outputs: tuple[Any, ...]) -> tuple[Form, Values]:
     """A call's form and values; an empty form if an argument is of a type that has no reader."""
-    values: list[float] = []
+    arrays = (*inputs, *named.values(), *outputs) if named else inputs + outputs
     facts: list[object] = [len(inputs), *named]
+    values: list[float] = []
     try:
-        for array in (*inputs, *named.values(), *outputs):
+        for array in arrays:
             value, fact = READERS[type(array)](array)
             values.append(value)
             facts.append(fact)
     except (KeyError, RuntimeError):  # a new type; a tensor without strides
         return (), values
     return tuple(facts), values
-
-
-def listed_outputs(out: Any) -> tuple[Any, ...]:
-    """``out`` of a call as a tuple, as far as its arrays have readers."""
-    if out is None:
-        return ()
-    return tuple(out) if type(out) in (tuple, list) else (out,)
 
 
 # ---- making one ----------------------------------------------------------------------------------------------------
@@ -141,10 +125,11 @@ def route_of(operator: OperatorSource, given: tuple[Any, ...], call: Call, launc
     count, *by_name = given
     came = [*names[:count], *by_name, *(b.name for b in operator.outputs)]
     places = [came.index(name) for name in names]
-    arrays = {n: a for n, a in {**call.views, **call.outs}.items() if not a.on_host and 0 not in a.shape}
+    here = {n: a for n, a in {**call.views, **call.outs}.items() if not a.on_host}
+    arrays = {n: a for n, a in here.items() if 0 not in a.shape}
     return Route(
         device=call.place.device,
-        library=call.place.library,
+        streams=Library.TORCH if any(a.library is Library.TORCH for a in here.values()) else Library.CUPY,
         order=_as_it_came if places == list(range(len(came))) else itemgetter(*places),
         alignments=tuple((n, b.alignment) for n, b in enumerate(buffers) if b.alignment > 1 and b.name in arrays),
         apart=_apart([n for n in names if n in call.outs], names, arrays),
@@ -161,8 +146,8 @@ def _apart(outputs: Sequence[str], names: Sequence[str], arrays: Mapping[str, Ar
     for output in (name for name in outputs if name in arrays):
         for other in names[: names.index(output)]:  # inputs, and the outputs before it
             if other in arrays:
-                spans = checks.span(arrays[output]), checks.span(arrays[other])
-                found.append(Apart(names.index(output), names.index(other), *spans))
+                (low, high), (other_low, other_high) = checks.span(arrays[output]), checks.span(arrays[other])
+                found.append((names.index(output), names.index(other), low - other_high, high - other_low))
     return tuple(found)
 
 

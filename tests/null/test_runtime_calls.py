@@ -241,6 +241,19 @@ def test_streams_have_their_own_launches_and_workspaces(gpu, rng):
     assert [stream for _, zeroed, stream in gpu.allocated if zeroed] == [7, 8, 9, 11]
 
 
+def test_a_tensor_among_other_arrays_decides_the_stream(gpu, rng, monkeypatch):
+    streams = {"torch": 5}
+    for module in ("call", "route"):
+        monkeypatch.setattr(f"cleave.runtime.{module}.torch_stream", lambda _: streams["torch"])
+    f = executable(axpy())
+    x, b, y, z = arrays(rng)
+    tensor = Tensor(b.array, index=0)
+    for torch in (7, 5, 7, 5):  # 7 is CuPy's current one
+        streams["torch"] = torch
+        f(x, 1.0, tensor, out=(y, z))
+    assert [stream for _, _, stream in gpu.launched] == [7, 5, 7, 5]
+
+
 def test_threads_do_not_mix_their_arguments(gpu, rng):
     f = executable(axpy(kernels=2))
     wrong = []
