@@ -32,6 +32,7 @@ _DTYPES = {
 }
 _DLPACK_HOST = frozenset({1, 3})  # plain and pinned memory
 _DLPACK_CUDA = 2
+_STRIDED = "torch.strided"
 
 
 class Library(Enum):
@@ -121,7 +122,7 @@ def _of_torch(location: str, tensor: Any) -> ArrayView:
     device = tensor.device
     if device.type != "cuda":
         raise ArgumentError(f"the tensor is on {device}; move it to the GPU (.cuda())", location=location)
-    if getattr(tensor, "is_sparse", False) or _is_negated(tensor):
+    if str(getattr(tensor, "layout", _STRIDED)) != _STRIDED or _is_negated(tensor):
         raise ArgumentError("the tensor is sparse or a negated view; pass a dense copy", location=location)
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in _DTYPES.values():
