@@ -126,6 +126,9 @@ class Candidate:
     def __str__(self) -> str:
         return self.text()
 
+    def __repr__(self) -> str:
+        return f"Candidate({self.name!r}, {len(self.steps)} steps, {self.exactness})"
+
     def _repr_html_(self) -> str:
         from cleave.display import preformatted
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Mapping
+from numbers import Integral
 
-from cleave.config import MOST
 from cleave.errors import GraphError
 from cleave.ir.index import Index, Symbol, axes_of, evaluate, inputs_of, of, show
 
 Dim = Index
+
+LARGEST = 2**48
+"""Of a dim: no memory holds a longer axis, and positions in it fit 64 bits."""
 
 
 def dims(names: str, *, minimum: int = 0, maximum: int | None = None, multiple_of: int = 1) -> tuple[Dim, ...]:
@@ -61,13 +64,15 @@ def value_of(extent: Dim, bindings: Mapping[str, int]) -> int:
 
 
 def check_binding(symbol: Symbol, value: int) -> None:
-    """Refuse a value outside the symbol's range or not divisible as declared."""
-    maximum = MOST if symbol.maximum is None else min(symbol.maximum, MOST)
+    """Refuse what is no integer, lies outside the symbol's range, or is not divisible as declared."""
+    if not isinstance(value, Integral):
+        raise GraphError(f"dim {symbol.name} = {value!r}: an integer is expected")
+    maximum = LARGEST if symbol.maximum is None else min(symbol.maximum, LARGEST)
     allowed = f">= {symbol.minimum}" if symbol.maximum is None else f"in [{symbol.minimum}, {symbol.maximum}]"
     if symbol.value is not None:
         allowed = f"{symbol.value}"
-    elif value > MOST:
-        allowed = f"<= {MOST}"
+    elif value > LARGEST:
+        allowed = f"<= {LARGEST}"
     if value < symbol.minimum or value > maximum:
         raise GraphError(f"dim {symbol.name} = {value}: allowed is {allowed}")
     if value % symbol.multiple:

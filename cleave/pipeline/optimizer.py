@@ -86,7 +86,7 @@ def _rank(t: Trial) -> tuple[bool, float, float]:
 def optimize(
     program: Program,
     bind: Mapping[str, int] | None = None,
-    target: Target | None = None,
+    target: Target | str | None = None,
     config: Config | None = None,
     *,
     rules: Rulebook | None = None,
@@ -109,7 +109,7 @@ def optimize(
     book = Rulebook.default() if rules is None else rules
     state.notes += check_rulebook(book)
     dims = bind_dims(state.graph, {}, bind)
-    where = _target(target, state)
+    where = _target(Target(target) if isinstance(target, str) else target, state)
     try:
         _search(state, book, dims, progress)
         if not state.interrupted:

@@ -251,6 +251,10 @@ class Result:
     def __str__(self) -> str:
         return self.text()
 
+    def __repr__(self) -> str:
+        best = "no schedule passed" if self.best is None else f"{self.best.name}: {self.best.time}"
+        return f"Result({self.input.name}, {len(self.candidates)} candidates, {best})"
+
     def _repr_html_(self) -> str:
         from cleave.display import preformatted
 

@@ -9,6 +9,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from cleave.config import ASSUMPTIONS
 from cleave.errors import RuleError, location_of
 from cleave.rewrite import discover, instrument, parser, table
 from cleave.rewrite.rule import Exactness, Rule, Signature, options_of, read_rule, signature_of
@@ -109,6 +110,8 @@ class Rulebook:
     def assuming(self, kinds: Iterable[str]) -> Rulebook:
         """Switch off the rules that assume anything but these kinds: finite, nonzero, nonnegative."""
         allowed = frozenset(kinds)
+        for kind in sorted(allowed - set(ASSUMPTIONS)):
+            raise RuleError(f"no assumption {kind!r}; there are {', '.join(ASSUMPTIONS)}")
         return replace(self, disabled=self.disabled | {rule.name for rule in self._all() if not rule.kinds <= allowed})
 
     def text(self) -> str:

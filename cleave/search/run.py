@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from cleave.candidate import Candidate, Split, as_written
 from cleave.config import Config
 from cleave.cost.graph import Estimate, estimate, graph_cost
+from cleave.errors import SearchError
 from cleave.ir.axis import Axis
+from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph
 from cleave.ir.instance import Instance, small_instances
 from cleave.rewrite.rulebook import Rulebook
@@ -51,6 +53,8 @@ def search(
     parameters. Ctrl-C during the search ends it with what was found so far. Raises SearchError if egglog refuses the
     rules.
     """
+    weights = tuple(weights)
+    _check_input(graph, sizes or {}, weights)
     config = config or Config()
     began = time.perf_counter()
     book, notes = selected(rules, config)
@@ -72,6 +76,19 @@ def search(
     names = tuple(r.name for r in book.rules)
     report = Report(work.stop, tuple(state.rounds), seconds, table, names, tuple(dict.fromkeys(notes)))
     return Found(tuple(candidates), report, state.graph)
+
+
+def _check_input(g: Graph, sizes: Mapping[str, int], weights: Sequence[str]) -> None:
+    if not isinstance(g, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SearchError(f"{type(g).__name__} is no graph: cleave.trace makes one of a function")
+    symbols, inputs = {s.name: s for s in g.symbols}, [i.name for i in g.inputs]
+    for name, value in sizes.items():
+        if name not in symbols:
+            raise SearchError(f"no dim {name!r}: there are {', '.join(symbols)}", location=g.name)
+        check_binding(symbols[name], value)
+    for name in weights:
+        if name not in inputs:
+            raise SearchError(f"no input {name!r}: there are {', '.join(inputs)}", location=g.name)
 
 
 # ---- saturation

@@ -118,6 +118,9 @@ class Schedule:
     def __str__(self) -> str:
         return self.text()
 
+    def __repr__(self) -> str:
+        return f"Schedule({self.candidate!r} for {self.target.arch}, {len(self.kernels)} kernels, merge {self.merge})"
+
     def _repr_html_(self) -> str:
         from cleave.display import preformatted
 

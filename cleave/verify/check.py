@@ -8,7 +8,8 @@ import numpy as np
 
 from cleave.candidate import Candidate
 from cleave.config import Config
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, ShapeError
+from cleave.ir.dim import check_binding
 from cleave.ir.hash import graph_hash
 from cleave.verify.equivalence import check_equivalence, check_scope
 from cleave.verify.final import check_at_shape
@@ -33,8 +34,10 @@ def verify(
 
     Never raises for a bad candidate: every fault is an outcome. The final test is skipped without ``bind``, and its
     kernel half (``check_executable``) until it is added with ``with_check``; the verdict says so.
+    Errors: a dim in ``bind`` that does not exist or can't have that value.
     """
     config = config or Config()
+    _check_bind(candidate, bind or {})
     rng = _generator(candidate, config)
     known = References(candidate.origin, config.seed) if references is None else references
     if known.origin != candidate.origin:
@@ -53,6 +56,14 @@ def verify(
             return Verdict(candidate.name, tuple(checks))
     checks.append(Check(Step.KERNEL_HALF, Outcome.SKIPPED, detail=_NO_KERNEL))
     return Verdict(candidate.name, tuple(checks))
+
+
+def _check_bind(candidate: Candidate, bind: Mapping[str, int]) -> None:
+    known = {s.name: s for g in (candidate.graph, candidate.origin) for s in g.symbols}
+    for name, value in bind.items():
+        if name not in known:
+            raise ShapeError(f"no dim {name!r}: there are {', '.join(sorted(known))}", location=candidate.name)
+        check_binding(known[name], value)
 
 
 def _at_shape(
