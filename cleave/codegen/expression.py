@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cleave.codegen.emission import C_TYPES, Emission
 from cleave.codegen.layout import Fragment, Inline, Rounded, RowVector, Scaled, SharedTile, SharedVector, Uniform
-from cleave.codegen.range import covered, nonnegative
+from cleave.codegen.range import beyond_int, covered, nonnegative
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Ref, Term, Where, children, free
@@ -130,12 +130,20 @@ def _sum(em: Emission, expression: Index, at: At, widen: str) -> str:
 
 
 def _product(em: Emission, monomial: Monomial, factor: int, at: At, widen: str) -> str:
+    if not widen and factor * sum(power for _, power in monomial) > 1 and all(map(_is_dim, monomial)):
+        # of dims alone, such as the extent of a merged axis: computed by the host, which refuses what does not fit
+        names = "_".join(atom.name for atom, _ in monomial if isinstance(atom, Symbol))
+        return em.parameters.value(Index(((monomial, factor),)), f"product_{names}")
     factors = [_atom(em, atom, at) for atom, power in monomial for _ in range(power)]
     if factor != 1 or not factors:
         factors.append(str(factor) if factor < 2**31 else f"{factor}LL")
     if len(factors) == 1:
         return factors[0]
     return f"({widen}{' * '.join(factors)})"
+
+
+def _is_dim(part: tuple[Atom, int]) -> bool:
+    return isinstance(part[0], Symbol) and not part[0].name.startswith("%")
 
 
 def _atom(em: Emission, atom: Atom, at: At) -> str:
@@ -163,10 +171,17 @@ def _position(em: Emission, a: Axis, at: At) -> str:
 
 
 def _division(em: Emission, atom: Floor | Mod, a: Index, b: Index, at: At) -> str:
-    left, right = index_text(em, a, at), index_text(em, b, at)
+    """The quotient is a position, what is divided may count the elements of a whole array."""
+    wide = beyond_int(em, a) or beyond_int(em, b)
+    text = offset_text if wide else index_text
+    left, right = text(em, a, at), text(em, b, at)
     if nonnegative(em.fix(a)) and nonnegative(em.fix(b)):
-        return f"({left} {'/' if isinstance(atom, Floor) else '%'} {right})"
-    return f"{'floor_divide' if isinstance(atom, Floor) else 'floor_modulo'}({left}, {right})"
+        found = f"({left} {'/' if isinstance(atom, Floor) else '%'} {right})"
+    elif wide:
+        found = f"{'floor_divide' if isinstance(atom, Floor) else 'floor_modulo'}((i64){left}, (i64){right})"
+    else:
+        found = f"{'floor_divide' if isinstance(atom, Floor) else 'floor_modulo'}({left}, {right})"
+    return f"(int){found}" if wide else found
 
 
 def _table_read(em: Emission, name: str, indices: tuple[Index, ...], at: At) -> str:
@@ -184,7 +199,8 @@ def _table_read(em: Emission, name: str, indices: tuple[Index, ...], at: At) -> 
 def pred_text(em: Emission, pred: Pred, at: At) -> str:
     match pred:
         case Compare(op, a, b):
-            return f"({index_text(em, a, at)} {op} {index_text(em, b, at)})"
+            text = offset_text if beyond_int(em, a) or beyond_int(em, b) else index_text
+            return f"({text(em, a, at)} {op} {text(em, b, at)})"
         case BoolRead(name, indices):
             return f"({_table_read(em, name, indices, at)} != 0)"
         case And(p, q):

@@ -156,3 +156,36 @@ def covered(em: Emission, a: Axis) -> bool:
     """Whether every position of the tile exists, known when compiling."""
     extent = em.extent(a).constant
     return extent is not None and a in em.program.whole and extent >= em.size(a)
+
+
+_FIRST_BEYOND = 2**31
+
+
+def beyond_int(em: Emission, expression: Index) -> bool:
+    """Whether a product in it may need more than 32 bits, as the number of an element in a whole array does."""
+    return any(_product_bound(monomial, factor) >= _FIRST_BEYOND for monomial, factor in em.fix(expression).terms)
+
+
+def _product_bound(monomial: Monomial, factor: int) -> int:
+    """What a product is less than. A position or dim by itself fits; so does the start of a chunk, which lies about in
+    the axis."""
+    alone = sum(power for _, power in monomial) <= 1 and abs(factor) == 1
+    if alone or any(isinstance(atom, Position) and atom.axis.kind == "outer" for atom, _ in monomial):
+        return 0
+    bound = abs(factor)
+    for atom, power in monomial:
+        bound *= _atom_bound(atom) ** power
+    return bound
+
+
+def _atom_bound(atom: Atom) -> int:
+    match atom:
+        case Symbol():
+            return _FIRST_BEYOND if atom.maximum is None else atom.maximum
+        case Position(axis):
+            known = axis.extent.constant
+            return _FIRST_BEYOND if known is None else known
+        case Mod(_, b) if b.constant is not None:
+            return abs(b.constant)
+        case _:
+            return _FIRST_BEYOND
