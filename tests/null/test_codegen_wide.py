@@ -18,8 +18,8 @@ from cleave.schedule import schedule
 from cleave.target import Target
 
 M, S, N = dims("m s n")
-I, J = axis("i", M), axis("j", index(4))
-FLAT = I.position * S + J.position
+ROW, J = axis("i", M), axis("j", index(4))
+FLAT = ROW.position * S + J.position
 X = Input("x", "float16", (index(16),))
 
 
@@ -29,7 +29,7 @@ def operator(g: Graph) -> OperatorSource:
 
 
 def rows(name: str, term) -> Graph:
-    return graph(name, [X], [Output("out", "float32", (M,), (I.position,), term)])
+    return graph(name, [X], [Output("out", "float32", (M,), (ROW.position,), term)])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_elements_are_counted_beyond_32_bits(term) -> None:
 
 def test_an_extent_beyond_32_bits_is_refused() -> None:
     merged = axis("f", S * N)
-    g = rows("merged", fold("sum", merged, load("x", (I.position + merged.position) % 16)))
+    g = rows("merged", fold("sum", merged, load("x", (ROW.position + merged.position) % 16)))
     source, x = operator(g), {"x": np.arange(16.0)}
     for sizes in ({"m": 3, "s": 5, "n": 7}, {"m": 3, "s": 0, "n": 7}):
         assert np.array_equal(emulate(source, x, sizes)["out"], interpret(g, x, sizes)["out"]), sizes
