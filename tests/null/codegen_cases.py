@@ -9,7 +9,7 @@ import numpy as np
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph
-from cleave.ir.index import Symbol, index
+from cleave.ir.index import Symbol, evaluate, index
 from cleave.ir.op import round_to
 from cleave.ir.text import parse_graph
 from cleave.schedule.lower import lower
@@ -129,19 +129,16 @@ def chunk(base: str, count: int, multiple: int) -> Chunk:
     return Chunk(Symbol("C"), index(base), index(count), multiple)
 
 
+def split_schedule(g: str, first: KernelPlan, second: KernelPlan, merge: Merge, cut: Chunk) -> Schedule:
+    """Partial results of each chunk, and the kernel that joins them."""
+    bind = {"S": int(evaluate(cut.count, {}))}
+    return schedule(g, first, second, bind=bind, temporaries=first.program.outputs, merge=merge, chunks=(cut,))
+
+
 def matmul_split(merge: Merge, count: int = 3) -> Case:
     first = kernel(SPLIT_PART, "m grid, n grid, k_o unit, k_i loop", {"m": 32, "n": 32, "k_i": 32}, "m")
     second = kernel(SPLIT_MERGE, "m grid, n grid, k_o step", {"m": 32, "n": 32}, "m")
-    g = parse_graph(MATMUL)
-    made = schedule(
-        g,
-        first,
-        second,
-        bind={"S": count},
-        temporaries=first.program.outputs,
-        merge=merge,
-        chunks=(chunk("k", count, 32),),
-    )
+    made = split_schedule(MATMUL, first, second, merge, chunk("k", count, 32))
     return Case(made, (*ODD, {"m": 20, "n": 18, "k": 130}))
 
 
@@ -269,16 +266,7 @@ def attention_split(merge: Merge, mask: str = "causal", *, sliced: bool = False,
     first = kernel(part, roles, {"s": 32, "t_i": 32, **_heads(part)}, "s")
     second_roles = "b unit, kv unit, n2 unit, s grid, t_o step" + (", n32 loop" if sliced else "")
     second = kernel(join, second_roles, {"s": 32, "n32": 16 if sliced else 32}, "s")
-    g = parse_graph(attention_text(mask))
-    made = schedule(
-        g,
-        first,
-        second,
-        bind={"S": count},
-        temporaries=first.program.outputs,
-        merge=merge,
-        chunks=(chunk("t", count, 32),),
-    )
+    made = split_schedule(attention_text(mask), first, second, merge, chunk("t", count, 32))
     return Case(made, (*SHAPES, {"b": 1, "kv": 1, "s": 3, "t": 200}))
 
 
