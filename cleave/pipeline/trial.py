@@ -46,9 +46,13 @@ def compiled(trial: Trial) -> Trial:
         source: OperatorSource = generate(trial.schedule)
     except CleaveError as error:
         return replace(trial, outcome=Outcome.REFUSED, detail=str(error))
-    builds = build(source, architectures(source))
+    made = replace(trial, source=source)
+    try:
+        builds = build(source, architectures(source))
+    except CleaveError as error:  # there is no compiler
+        return replace(made, outcome=Outcome.COMPILE_FAILED, detail=str(error))
     failed = [b for b in builds if b.resources is None]
-    made = replace(trial, source=source, builds=builds)
+    made = replace(made, builds=builds)
     return replace(made, outcome=Outcome.COMPILE_FAILED, detail=str(failed[0])) if failed else made
 
 

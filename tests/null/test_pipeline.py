@@ -15,6 +15,7 @@ from cleave import nn, ops
 from cleave.config import Ablation, Config
 from cleave.errors import (
     CleaveError,
+    CodegenError,
     GraphError,
     LaunchError,
     RuleError,
@@ -236,6 +237,23 @@ def test_cuda_that_does_not_compile_is_a_row(matmul: Callable[..., Result], monk
     found = matmul()
     assert {t.outcome for t in found.trials} == {Outcome.COMPILE_FAILED}
     assert "error: expected a ;" in found.text()
+
+
+def test_without_a_compiler_everything_else_is_done(
+    matmul: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from cleave.codegen import nvrtc
+
+    def absent() -> None:
+        raise CodegenError("libnvrtc not found", location="NVRTC")
+
+    nvrtc.version.cache_clear()
+    monkeypatch.setattr(nvrtc, "_library", absent)
+    found = matmul(save=tmp_path / "saved")
+    nvrtc.version.cache_clear()
+    assert {t.outcome for t in found.trials} == {Outcome.COMPILE_FAILED} and not found.report.faults
+    assert all(t.tile is not None and t.tile.outcome is Checked.PASSED for t in found.trials)
+    assert "NVRTC: libnvrtc not found" in found.text() and list((tmp_path / "saved").glob("*.cu"))
 
 
 def test_a_candidate_that_can_not_be_scheduled_is_a_note(
