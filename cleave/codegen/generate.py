@@ -14,6 +14,7 @@ from cleave.ir.axis import Axis
 from cleave.ir.graph import Input, Output
 from cleave.ir.index import Index, Max, Min, Monomial, Position, Symbol, ceildiv, index, maximum, minimum, show
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, Workspace
+from cleave.tile.check import check_merge
 from cleave.tile.plan import KernelPlan, Schedule
 
 _STATIC_SHARED = 16
@@ -36,6 +37,7 @@ def generate(schedule: Schedule) -> OperatorSource:
         group = [plans.pop(0)]
         if schedule.merge == "last-arriving" and plans and merge.outer_axes(group[0].program):
             group.append(plans.pop(0))
+            check_merge(*group)
         source, counter, needs = _kernel(schedule, group, memory)
         kernels.append(source)
         counters += counter

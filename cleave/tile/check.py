@@ -2,23 +2,41 @@
 
     names      defined once, before use, where the loops they depend on are open
     axes       an axis is the grid's, whole, or one open loop's; bounds mention no axis that is not placed yet
+    folds      over a whole axis or the tiles of an open loop; a block has a single tile of a grid axis
     loops      each accumulator is updated once, in its own loop, after those that it needs; ``m~`` is read in that
     loop only matmuls    both operands are loads of a narrow type or visible casts to one
-    stores     every stored axis is placed; only the first tile stores along grid axes that the output lacks
+    stores     every stored axis is placed; only the first tile stores along grid axes that the output lacks, and what
+               it stores does not depend on them
+
+    merges     the blocks of a last-arriving merge read what the blocks that they waited for have stored, nothing else
 
 That reductions see the identity beyond the axis they sum is what running the program shows (``interp.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis, owners
-from cleave.ir.graph import Cast, Load, Ref, Term, term_indices, walk
-from cleave.ir.index import Index, axes_of
-from cleave.tile.program import Accumulator, Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update
+from cleave.ir.graph import Cast, Load, Reduce, Ref, Term, term_indices, walk
+from cleave.ir.index import Atom, Index, Position, axes_of, show, substitute
+from cleave.tile.dependence import Dependences, dependences
+from cleave.tile.plan import KernelPlan, Schedule
+from cleave.tile.program import (
+    Accumulator,
+    Contract,
+    Let,
+    Loop,
+    Program,
+    Stmt,
+    Store,
+    TileTerm,
+    Update,
+    statements,
+    tile_terms,
+)
 
 NARROW = frozenset({"float16", "bfloat16"})
 
@@ -28,12 +46,63 @@ def check_program(program: Program) -> Program:
     placed = dict.fromkeys((*program.grid, *program.whole))
     if len(placed) != len(program.grid) + len(program.whole):
         raise ScheduleError("an axis is placed twice", location=program.name)
-    checker = _Checker(program)
+    checker = _Checker(program, dependences(program))
     for n, a in enumerate((*program.grid, *program.whole)):
         if not owners(a) <= set((*program.grid, *program.whole)[:n]):
             raise ScheduleError(f"axis {a} is placed before what its extent reads", location=program.name)
     checker.body(program.body, _Open(frozenset(placed)))
     return program
+
+
+def check_schedule(s: Schedule) -> Schedule:
+    """The schedule itself if its programs, and the pairs of a last-arriving merge, keep the invariants."""
+    for k in s.kernels:
+        check_program(k.program)
+    for first, second in merged_pairs(s):
+        check_merge(first, second)
+    return s
+
+
+def merged_pairs(s: Schedule) -> Iterator[tuple[KernelPlan, KernelPlan]]:
+    """(partials, merge) of each launch that merges in the block that arrives last."""
+    plans = iter(s.kernels if s.merge == "last-arriving" else ())
+    for first in plans:
+        if any(a.kind == "outer" for a in first.program.grid):
+            second = next(plans, None)
+            if second is not None:
+                yield first, second
+
+
+def check_merge(first: KernelPlan, second: KernelPlan) -> None:
+    """A block that merges has waited for the blocks of its own tile, one for each chunk, and for no others.
+
+    Run one after the other, as the interpreter does, a program that reads the tiles of others looks right.
+    """
+    grid = tuple(a for a in first.program.grid if a.kind != "outer")
+    ours = dict(zip(second.program.grid, grid, strict=False))
+    stored = {s.output: s for s in statements(first.program.body) if isinstance(s, Store)}
+    for a, b in ours.items():
+        if b not in first.program.unit and second.binding.tiles.get(a) != first.binding.tiles.get(b):
+            raise ScheduleError(f"tiles of {a} differ from those of the partials", location=second.program.name)
+    for term in tile_terms(second.program):
+        if isinstance(term, Load) and term.input in stored:
+            _check_partial(second.program, term, stored[term.input], ours)
+
+
+def _check_partial(merge: Program, load: Load, store: Store, ours: Mapping[Axis, Axis]) -> None:
+    names = ", ".join(a.name for a in store.once if a.kind != "outer")
+    if names:
+        raise ScheduleError(
+            f"{load.input} is stored in the first tile of {names}, and the blocks of other tiles do not wait for it",
+            location=f"program {merge.name}",
+        )
+    moved: dict[Atom, Index] = {Position(a): b.position for a, b in ours.items()}
+    for read, written in zip(load.indices, store.indices, strict=True):
+        if axes_of(written) & frozenset(ours.values()) and substitute(read, moved) is not written:
+            raise ScheduleError(
+                f"{load.input} is read at {show(read)} by a block that waited for {show(written)}",
+                location=f"program {merge.name}",
+            )
 
 
 @dataclass(frozen=True)
@@ -48,6 +117,7 @@ class _Open:
 @dataclass
 class _Checker:
     program: Program
+    depends: Dependences
     defined: dict[str, TileTerm | None] = field(default_factory=dict[str, "TileTerm | None"])
 
     def fail(self, text: str) -> ScheduleError:
@@ -88,8 +158,11 @@ class _Checker:
         self.positions(what, axes_of(i), here)
 
     def term(self, name: str, term: TileTerm, here: _Open) -> None:
-        if isinstance(term, Contract):
+        if isinstance(term, Contract | Reduce):
             self.positions(name, (term.axis,), here)
+            if term.axis in self.program.grid:
+                raise self.fail(f"{name} folds over {term.axis}, of which a block has one tile")
+        if isinstance(term, Contract):
             for r in (term.left, term.right):
                 self.ref(name, r, here)
                 self.operand(name, r)
@@ -140,6 +213,10 @@ class _Checker:
             raise self.fail(f"store to {s.output} guards other axes than its indices mention")
         self.positions(f"store to {s.output}", s.axes, here)
         lacking = tuple(a for a in self.program.grid if a not in stored)
+        depends = self.depends[s.value.name] & set(lacking)
+        if depends:
+            names = ", ".join(sorted(a.name for a in depends))
+            raise self.fail(f"the first tile of {names} stores {s.value.name} for all, which depends on it")
         if set(s.once) != set(lacking):
             raise self.fail(f"store to {s.output} runs in every tile of {', '.join(a.name for a in lacking)}")
 

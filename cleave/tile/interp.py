@@ -22,6 +22,7 @@ from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, R
 from cleave.ir.index import Pred, evaluate, evaluate_pred, show_pred
 from cleave.ir.interp import Space, contract, load_value, pred_value, store
 from cleave.ir.op import FLOATS, MAPS, MONOIDS, round_to
+from cleave.tile.check import check_merge, merged_pairs
 from cleave.tile.plan import Schedule
 from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update, program_axes
 
@@ -66,6 +67,8 @@ def run_schedule(
     buffers = dict(arrays)
     for buffer in (*schedule.temporaries, *schedule.graph.outputs):
         buffers[buffer.name] = np.full([int(evaluate(n, values)) for n in buffer.shape], np.nan)
+    for first, second in merged_pairs(schedule):
+        check_merge(first, second)
     for kernel in schedule.kernels:
         run_program(kernel.program, kernel.binding.tiles, buffers, values, rounding)
     return {o.name: buffers[o.name] for o in schedule.graph.outputs}

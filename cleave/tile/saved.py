@@ -21,7 +21,7 @@ from cleave.ir.graph import Cast, Const, Graph, IndexValue, Input, Load, Map, Ou
 from cleave.ir.index import And, BoolRead, Compare, Floor, Index, Max, Min, Mod, Not, Or, Position, Read, Symbol
 from cleave.saved import Saved, read_saved, write_saved
 from cleave.target import Target
-from cleave.tile.check import check_program
+from cleave.tile.check import check_schedule
 from cleave.tile.plan import Binding, Chunk, KernelPlan, Modelled, Schedule
 from cleave.tile.program import Accumulator, Buffer, Contract, Let, Loop, Program, Store, Update
 
@@ -69,9 +69,7 @@ def load_schedules(path: str | Path) -> tuple[Schedule, ...]:
 def _checked(s: object) -> Schedule:
     if not isinstance(s, Schedule):
         raise SavedFileError(f"a {type(s).__name__} stands where a schedule should")
-    for k in s.kernels:
-        check_program(k.program)
-    return s
+    return check_schedule(s)
 
 
 class _Writer:
