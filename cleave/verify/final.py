@@ -22,7 +22,7 @@ from cleave.ir.index import axes_of, evaluate
 from cleave.ir.instance import below, greatest_extents, meets, shape_of
 from cleave.ir.op import FLOATS, round_to
 from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, footprint, split_values
-from cleave.verify.metric import ALGEBRA, Comparison, Tolerance, compare, graph_tolerance, magnitude
+from cleave.verify.metric import ALGEBRA, Comparison, Tolerance, compare, graph_tolerance, least_operand, magnitude
 from cleave.verify.reference import References
 from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, stored, values_at
 from cleave.verify.verdict import Check, Outcome, Step
@@ -265,7 +265,7 @@ def compare_rows(
     tolerance: Tolerance | None = None,
 ) -> list[tuple[str, Comparison]]:
     """Compare one output with the graph: whole if it is small, else whole rows at the edges and at random places."""
-    s = stored(o, magnitude(o.term))
+    s = stored(o, magnitude(o.term, least_operand(g)))
     extents = greatest_extents(s.axes, dims, inputs)
     everything = greatest_extents(axes_in(s.terms, s.indices), dims, inputs)
     whole = int(np.prod([extents[a] for a in s.axes])) <= _WHOLE and footprint(s.terms, everything) <= limit // 4

@@ -5,20 +5,23 @@
     the non-finite outputs are those of the reference, with their signs
 
 u is the unit roundoff of the coarsest storage type among the inputs and the output. The sum of |terms| of an output is
-the value of its *magnitude* term: the same term over absolute values, with sums in the place of differences.
+the value of its *magnitude* term: the same term over absolute values, with sums in the place of differences. Where a
+kernel rounds a computed operand of a matmul to float16, the operand counts as at least the least normal number: below
+it, rounding is absolute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cleave.ir.graph import Cast, Graph, Load, Map, Output, Reduce, Term, Where, graph, walk
+from cleave.ir.graph import Cast, Const, Graph, Load, Map, Output, Reduce, Term, Where, graph, walk
+from cleave.ir.interp import product_factors
 from cleave.ir.op import FLOATS, MANTISSA_BITS, round_to
 from cleave.verify.verdict import Outcome
 
@@ -140,18 +143,42 @@ def ulp(value: Array, dtype: str) -> Array:
 # ---- magnitudes
 
 
-def magnitude(term: Term) -> Term:
+def magnitude(term: Term, least: float = 0.0) -> Term:
     """The term over absolute values: sums of |terms| for sums and products, |value| for everything else.
 
     sum_k a * b  ->  sum_k |a| * |b|          a - b  ->  |a| + |b|          max_k a  ->  |max_k a|
+
+    ``least``: what computed factors of a product that is summed count for at least, see ``least_operand``.
     """
     made: dict[Term, Term] = {}
     for t in walk(term):
-        made[t] = _magnitude_node(t, made)
+        made[t] = _magnitude_node(t, made, least)
     return made[term]
 
 
-def _magnitude_node(t: Term, made: dict[Term, Term]) -> Term:
+def least_operand(g: Graph) -> float:
+    """The least normal number of the type that kernels may round computed operands to: of float16, if one reads it."""
+    return 2.0 ** _LEAST_EXPONENT["float16"] if any(i.dtype == "float16" for i in g.inputs) else 0.0
+
+
+def _summed(body: Term, made: dict[Term, Term], least: float) -> Term:
+    """The magnitude of a product, its computed factors together at least ``least``."""
+    factors = product_factors(body)
+    loaded = [made[f] for f in factors if isinstance(f, Load | Const)]
+    computed = [made[f] for f in factors if not isinstance(f, Load | Const)]
+    if not least or len(factors) < 2 or not computed:
+        return made[body]
+    floor = Const(least)
+    if loaded:
+        return _product([Map("maximum", (_product(computed), floor)), *loaded])
+    return _product([Map("maximum", (f, floor)) for f in computed])
+
+
+def _product(factors: Sequence[Term]) -> Term:
+    return reduce(lambda a, b: Map("mul", (a, b)), factors)
+
+
+def _magnitude_node(t: Term, made: dict[Term, Term], least: float) -> Term:
     match t:
         case Map("mul", (a, b)):
             return Map("mul", (made[a], made[b]))
@@ -162,7 +189,7 @@ def _magnitude_node(t: Term, made: dict[Term, Term]) -> Term:
         case Map("neg" | "abs", (a,)) | Cast(_, a):
             return made[a]
         case Reduce("sum", axis, body):
-            return Reduce("sum", axis, made[body])
+            return Reduce("sum", axis, _summed(body, made, least))
         case Where(pred, a, b):
             return Where(pred, made[a], made[b])
         case Load() | Map() | Reduce() | _:

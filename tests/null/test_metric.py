@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from cleave.frontend import ops
+from cleave.frontend.trace import trace
 from cleave.ir.op import round_to
+from cleave.verify import Outcome, check_executable
 from cleave.verify.metric import compare, storage
 
 
@@ -16,3 +19,25 @@ def test_what_is_rounded_right_passes_however_small(dtype: str, scale: float, rn
     assert compare(stored_right, expected, np.abs(expected), allowed).passed
     beyond = stored_right + 2.0**-23  # two spacings of the smallest numbers of float16, many of the others
     assert not compare(beyond, expected, np.abs(expected), allowed).passed
+
+
+def gated(x, u, w, d):
+    return (ops.silu(x @ u) * (x @ w)) @ d
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.1, 1e-2])
+def test_operands_that_are_rounded_below_the_least_normal_number_pass(scale: float, rng: np.random.Generator) -> None:
+    """What a kernel computes: the operand of the last matmul is rounded to float16, everything else is exact."""
+    g = trace(gated, x="m k=16", u="k n", w="k n", d="n p=16", dtype="float16", outputs="float32[m p]")
+    x, u, w, d = (rng.standard_normal(shape) for shape in ((9, 16), (16, 40), (16, 40), (40, 16)))
+    inputs = {n: round_to(a * s, "float16") for n, a, s in zip("xuwd", (x, u, w, d), (scale, 1, 1, 1), strict=True)}
+
+    def operand(a: np.ndarray) -> np.ndarray:
+        y = a @ inputs["u"]
+        return y / (1 + np.exp(-y)) * (a @ inputs["w"])
+
+    def run(given, outputs, wrong: float = 1.0) -> None:
+        outputs["out"][...] = round_to(operand(given["x"]), "float16") @ given["d"] * wrong
+
+    assert check_executable(run, g, inputs).outcome is Outcome.PASSED
+    assert check_executable(lambda i, o: run(i, o, 1.01), g, inputs).outcome is Outcome.WRONG_VALUE
