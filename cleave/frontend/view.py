@@ -103,7 +103,7 @@ def take(x: Tensor, items: Sequence[Item]) -> Tensor:
     number = 0
     for item in _without_ellipsis(x, items):
         if item is None:
-            chosen.slots.append(Axis(f"new.{len(chosen.slots)}", of_value(1)))
+            chosen.slots.append(Axis(_new_name(chosen, x), of_value(1)))
             continue
         _select(x, x.slots[number], item, chosen)
         number += 1
@@ -115,6 +115,12 @@ def take(x: Tensor, items: Sequence[Item]) -> Tensor:
             fail(f"indexing {x.name}: two axes of the result are called {name}; rename one first")
     mapping = {a: i for a, i in chosen.mapping.items() if not is_unit(a)}
     return replace(x, value=replaced(x.value, mapping), slots=tuple(slots), label="")
+
+
+def _new_name(chosen: _Selection, x: Tensor) -> str:
+    """The name of an axis that None adds, so that it may be added twice."""
+    taken = {*x.axes, *(a.name for a in chosen.slots)}
+    return next(name for name in (f"new.{n}" for n in range(len(taken) + 1)) if name not in taken)
 
 
 def _without_ellipsis(x: Tensor, items: Sequence[Item]) -> list[Item]:

@@ -507,3 +507,12 @@ def test_repr_of_a_tensor() -> None:
         "3",
         "float16",
     ]
+
+
+def test_new_axes_may_be_added_twice(rng: np.random.Generator) -> None:
+    def twice(x):
+        y = x[None][None]
+        return y + y[:, :, None, 0] + x[:, None][:, 0][None, None, :]
+
+    x = rng.standard_normal(5)
+    assert np.array_equal(interpret(cleave.trace(twice, x="a", name="twice"), {"x": x})["out"], twice(x))
