@@ -76,7 +76,7 @@ def save_result(result: Result, folder: str | Path) -> None:
     Errors: a path that exists and is no saved result, a folder that can't be written.
     """
     check_folder(folder)
-    target = Path(folder)
+    target = Path(folder).resolve()  # a link stays a link
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

@@ -485,6 +485,14 @@ def test_a_result_among_other_files_is_not_replaced(
         result.save("long" * 100)
 
 
+def test_a_link_to_a_folder_stays_a_link(result: Result, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for _ in range(2):
+        result.save(tmp_path / "link")
+        assert {p.name for p in tmp_path.iterdir()} == {"link", "real"} and (tmp_path / "link").is_symlink()
+    assert load(tmp_path / "real").as_dict() == result.as_dict()
+
+
 def test_an_interrupt_while_the_old_result_is_replaced_keeps_it(
     result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
