@@ -17,8 +17,8 @@ from cleave.tile.program import Contract, Let
 
 _STEP = 16
 _PAIR_COLUMNS = 16
-A_ADDRESS = "swizzle<{chunks}>(warp * 16 + (lane & 15), kk * 2 + (lane >> 4))"
-A_TRANSPOSED = "swizzle<{chunks}>(kk * 16 + (lane & 7) + ((lane >> 4) << 3), warp * 2 + ((lane >> 3) & 1))"
+A_ADDRESS = "swizzle<{chunks}>({warp} * 16 + (lane & 15), kk * 2 + (lane >> 4))"
+A_TRANSPOSED = "swizzle<{chunks}>(kk * 16 + (lane & 7) + ((lane >> 4) << 3), {warp} * 2 + ((lane >> 3) & 1))"
 B_ADDRESS = "swizzle<{chunks}>(nn * 16 + (lane & 7) + ((lane >> 4) << 3), kk * 2 + ((lane >> 3) & 1))"
 B_TRANSPOSED = "swizzle<{chunks}>(kk * 16 + (lane & 15), nn * 2 + (lane >> 4))"
 
@@ -89,7 +89,7 @@ def _left(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
                     f"matmul of {tile.dtype} {a.name} with {dtype}: one type is needed", location=em.location
                 )
             em.need(a.name)
-            return _Left([load_left(tile, k)])
+            return _Left([load_left(em, tile, k)])
         case Rounded(operand, rounded, column) if rounded == dtype and column is k:
             return _computed(em, operand, k, dtype)
         case Fragment() | Scaled() | Rounded():
@@ -98,10 +98,11 @@ def _left(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
             return em.refuse(a.name, a.axes)
 
 
-def load_left(tile: SharedTile, k: Axis, target: str = "a") -> str:
+def load_left(em: Emission, tile: SharedTile, k: Axis, target: str = "a") -> str:
+    form, name = A_TRANSPOSED, "load_matrices_transposed"
     if tile.column is k and tile.row is None:
-        return f"load_matrices({target}, {tile.address} + {A_ADDRESS.format(chunks=tile.chunks)});"
-    return f"load_matrices_transposed({target}, {tile.address} + {A_TRANSPOSED.format(chunks=tile.chunks)});"
+        form, name = A_ADDRESS, "load_matrices"
+    return f"{name}({target}, {tile.address} + {form.format(chunks=tile.chunks, warp=em.row_warp)});"
 
 
 def _computed(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
@@ -129,14 +130,14 @@ def _through_shared(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
     """Each warp writes and reads its own sixteen rows, so the warp alone has to wait."""
     chunks, printers = em.size(k) // 8, dict[str, Printer]()
     tile = em.names.fresh("chain")
-    em.writer.line(f"const u32 {tile} = shared_base + {em.shared.take(em.block_rows * chunks * 16)};")
+    em.writer.line(f"const u32 {tile} = {em.allot_rows(em.block_rows * chunks * 16)};")
     low, high = (_element_of_half(em, operand, k, which, printers) for which in ("2 * h", "2 * h + 1"))
     em.writer.line("warp_barrier();")
     with em.writer.unrolled("n", chunks), em.writer.unrolled("h", 2):
         address = f"{tile} + swizzle<{chunks}>(row + 8 * h, n) + pair * 2"
         em.writer.line(f"shared_write_word({address}, pack<{C_TYPES[dtype]}>({low}, {high}));")
     em.writer.line("warp_barrier();")
-    return _Left([load_left(SharedTile(tile, None, k, chunks, dtype), k)])
+    return _Left([load_left(em, SharedTile(tile, None, k, chunks, dtype), k)])
 
 
 def _element_of_half(em: Emission, operand: Term, k: Axis, entry: str, printers: dict[str, Printer]) -> str:
@@ -167,12 +168,12 @@ def _materialise(em: Emission, b: Ref, term: Term, k: Axis) -> SharedTile:
     dtype = getattr(term, "dtype", "float16")
     dtype = dtype if dtype in STORAGE_16 else "float16"
     tile, chunks = em.names.fresh(b.name), em.size(k) // 8
-    em.writer.line(f"const u32 {tile} = shared_base + {em.shared.take(em.size(n) * chunks * 16)};")
+    em.writer.line(f"const u32 {tile} = {em.allot(em.size(n) * chunks * 16)};")
     at = At({n: em.inside(n, "r"), k: em.inside(k, "c")}, {n: "r", k: "c"})
     text = Printer(em, at).element(term)
-    em.writer.line("block_barrier();")
-    with em.writer.block(f"for (int x = thread; x < {em.size(n) * em.size(k)}; x += {em.threads})"):
+    em.writer.line(em.team.barrier)
+    with em.writer.block(f"for (int x = {em.team.thread}; x < {em.size(n) * em.size(k)}; x += {em.team.threads})"):
         em.writer.line(f"const int r = x / {em.size(k)}, c = x % {em.size(k)};")
         em.writer.line(f"tile_write<{C_TYPES[dtype]}, {chunks}>({tile}, r, c, {text});")
-    em.writer.line("block_barrier();")
+    em.writer.line(em.team.barrier)
     return SharedTile(tile, n, k, chunks, dtype)

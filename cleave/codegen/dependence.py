@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import refs
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term
-from cleave.tile.program import Accumulator, Let, Loop, Stmt, Store, TileTerm, Update, statements
+from cleave.tile.program import Accumulator, Contract, Let, Loop, Stmt, Store, TileTerm, Update, statements
 
 
 def ordered(body: Sequence[Stmt]) -> list[Stmt]:
@@ -90,3 +90,40 @@ def live(em: Emission, s: Loop) -> int:
         for a in em.columns(i.axes)
     ]
     return carried + max(computed, default=0)
+
+
+def column_by_column(em: Emission, s: Loop, c: Accumulator) -> bool:
+    """Whether what follows a loop of the program's body reads an accumulator one column at a time, and stores it so."""
+    following = em.program.body[em.program.body.index(s) + 1 :]
+    columns, names = em.columns(c.axes), {c.name}
+    for i in following:
+        match i:
+            case Let(name, axes, term) if names & set(refs(term)):
+                if isinstance(term, (Contract, Reduce)) or em.columns(axes) != columns:
+                    return False
+                names.add(name)
+            case Store(value=value, axes=axes):
+                if value.name in names and em.columns(axes) != columns:
+                    return False
+            case Loop():
+                if names & read_inside(i):
+                    return False
+            case _:
+                pass
+    return True
+
+
+def read_inside(s: Loop) -> set[str]:
+    """Names that statements of a loop read."""
+    found: set[str] = set()
+    for i in statements(s.body):
+        match i:
+            case Let(_, _, term):
+                found.update(refs(term))
+            case Update(acc, term):
+                found.update(refs(term), refs(acc.carry) if acc.carry is not None else ())
+            case Store(value=value):
+                found.add(value.name)
+            case Loop():
+                pass
+    return found

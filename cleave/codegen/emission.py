@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
 from cleave.codegen.layout import ALLOWED, Layout
+from cleave.codegen.team import Team, part_of_block, whole_block
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
@@ -105,11 +107,16 @@ class SharedMemory:
     top: int = 0
     most: int = 0
 
-    def take(self, size: int) -> int:
+    def take(self, size: int, copies: int = 1) -> int:
         offset = self.top
-        self.top += -(-size // 128) * 128
+        self.top += aligned(size) * copies
         self.most = max(self.most, self.top)
         return offset
+
+
+def aligned(size: int) -> int:
+    """Bytes that an array of shared memory takes."""
+    return -(-size // 128) * 128
 
 
 @dataclass
@@ -119,6 +126,7 @@ class Emission:
     pending    shared tiles whose copies were issued and are not known to have landed
     deferred   accumulators of which each lane keeps a part until their loop is over
     held       shared tiles whose A fragments stay in registers
+    team       who runs the statements that are written now
     """
 
     program: Program
@@ -142,6 +150,7 @@ class Emission:
     held: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
+        self.team: Team = whole_block(self.binding)
         self.lets.update((s.name, s) for s in statements(self.program.body) if isinstance(s, Let))
 
     # ---- axes
@@ -151,12 +160,13 @@ class Emission:
         return self.binding.rows
 
     @property
-    def threads(self) -> int:
-        return 32 * self.binding.warps
+    def block_rows(self) -> int:
+        return WARP_ROWS * self.binding.warps_a_team
 
     @property
-    def block_rows(self) -> int:
-        return WARP_ROWS * self.binding.warps
+    def row_warp(self) -> str:
+        """C++ text: which sixteen rows of the block are this warp's."""
+        return "warp" if self.binding.teams == 1 else "rank"
 
     @property
     def used_rows(self) -> int:
@@ -227,14 +237,49 @@ class Emission:
     def symbol_multiple(self, s: Symbol) -> int:
         return self.multiples.get(s.name, s.multiple)
 
+    def allot(self, size: int) -> str:
+        """Shared memory of the team that runs; the address as C++ text."""
+        return self._allotted(size, self.team.copies)
+
+    def allot_rows(self, size: int) -> str:
+        """Shared memory for rows of the block, which every team has, whoever runs."""
+        return self._allotted(size, self.binding.teams)
+
+    def _allotted(self, size: int, copies: int) -> str:
+        offset = self.shared.take(size, copies)
+        return f"shared_base + {offset}" + (f" + team * {aligned(size)}" if copies > 1 else "")
+
+    # ---- who runs
+
+    @contextmanager
+    def divided(self) -> Generator[bool]:
+        """Teams part ways, if the block is still together and has several; gives whether they did."""
+        before = self.team
+        parts = before.copies == 1 and self.binding.teams > 1
+        if parts:
+            self.team = part_of_block(self.binding)
+        yield parts
+        self.team = before
+
+    def only_one_of(self, which: str) -> str:
+        """A test that one team passes for each value of an index, where all of them hold the same; else nothing."""
+        together = self.team.copies == 1 and self.binding.teams > 1
+        if not together:
+            return ""
+        return "team == 0" if which == "0" else f"{which} % {self.binding.teams} == team"
+
     # ---- synchronisation
 
     def settle(self) -> None:
         """Copies issued so far have landed and every thread may read them."""
         if self.pending:
-            self.writer.line("copies_wait<0>();")
-            self.writer.line("block_barrier();")
-            self.pending.clear()
+            self.landed(0, self.team.barrier)
+
+    def landed(self, open_groups: int, barrier: str) -> None:
+        """Wait until at most so many groups of copies are under way, and for the others' copies."""
+        self.writer.line(f"copies_wait<{open_groups}>();")
+        self.writer.line(barrier)
+        self.pending.clear()
 
     def need(self, name: str) -> None:
         """A shared tile is about to be read."""

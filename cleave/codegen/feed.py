@@ -110,16 +110,16 @@ def source(em: Emission, tile: Tile, moving: Iterable[Axis]) -> Source:
 def fill(em: Emission, source: Source, to: str) -> None:
     """Issue the copies of one tile; positions that do not exist become zero."""
     tile = source.tile
-    total, threads = tile.rows * tile.chunks, em.threads
+    total, threads, thread = tile.rows * tile.chunks, em.team.threads, em.team.thread
     count = -(-total // threads)
     with em.writer.unrolled("x", count):
         if threads % tile.chunks == 0:
             em.writer.line(
-                f"const int r = thread / {tile.chunks} + x * {threads // tile.chunks}, c = thread % {tile.chunks};"
+                f"const int r = {thread} / {tile.chunks} + x * {threads // tile.chunks}, c = {thread} % {tile.chunks};"
             )
         else:
             em.writer.line(
-                f"const int r = (thread + x * {threads}) / {tile.chunks}, c = (thread + x * {threads}) % {tile.chunks};"
+                f"const int r = ({thread} + x * {threads}) / {tile.chunks}, c = ({thread} + x * {threads}) % {tile.chunks};"
             )
         if total % threads:
             with em.writer.block(f"if (r < {tile.rows})"):

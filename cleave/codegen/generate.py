@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import cta_ring, merge
+from cleave.codegen import merge, ring
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.prelude import device_prelude
 from cleave.codegen.writer import Names, Writer
@@ -79,20 +79,20 @@ def _kernel(
     entry = _identifier(names, first.program.name)
     counts = [ceildiv(_longest(em, a, em.extent(a)), em.size(a)) for a in first.program.grid]
     texts = [_count(em, a, n) for a, n in zip(first.program.grid, counts, strict=True)]
-    cta_ring.prologue(em)
-    tiles = cta_ring.decode(em, texts)
+    ring.prologue(em)
+    tiles = ring.decode(em, texts)
     counters: list[Workspace] = []
     for number, current in enumerate(emissions):
         here = tiles if number == 0 else merge.shared_tiles(first.program, current.program, tiles)
         with writer.block(""):
             shared.top = 0
-            cta_ring.open_grid(current, here)
-            cta_ring.body(current)
+            ring.open_grid(current, here)
+            ring.body(current)
         if number + 1 < len(emissions):
             merge.arrive(em, tiles, texts)
             counters.append(merge.counter(first.program, counts))
     _check_shared(schedule, em, shared)
-    threads = em.threads
+    threads = 32 * first.binding.warps
     text = (
         device_prelude()
         + f'extern "C" __global__ void __launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
@@ -103,7 +103,7 @@ def _kernel(
     for n in counts:
         blocks = blocks * n
     source = KernelSource(
-        text, entry, parameters.ordered, threads, shared.most, (blocks,), cta_ring.ARCHITECTURES, first.skeleton
+        text, entry, parameters.ordered, threads, shared.most, (blocks,), ring.ARCHITECTURES, first.skeleton
     )
     return source, counters, _alignments(parameters)
 
@@ -117,17 +117,19 @@ def _emission(
     parameters: Parameters,
     shared: SharedMemory,
 ) -> Emission:
-    if plan.skeleton != cta_ring.NAME:
+    if plan.skeleton not in ring.NAMES:
         raise CodegenError(
-            f"skeleton {plan.skeleton!r}: emitted are {cta_ring.NAME}", location=f"kernel {plan.program.name}"
+            f"skeleton {plan.skeleton!r}: emitted are {', '.join(ring.NAMES)}", location=f"kernel {plan.program.name}"
         )
     multiples = {c.symbol.name: c.multiple for c in schedule.chunks}
     em = Emission(
         plan.program, plan.binding, plan.chain, schedule.bind, memory, multiples, writer, names, parameters, shared
     )
+    teams = plan.binding.teams
     if em.used_rows > em.block_rows:
         raise CodegenError(
-            f"{em.used_rows} rows ({', '.join(a.name for a in em.rows)}) in a block of {plan.binding.warps} warps: "
+            f"{em.used_rows} rows ({', '.join(a.name for a in em.rows)}) in a {'block' if teams == 1 else 'team'} "
+            f"of {plan.binding.warps_a_team} warps: "
             f"at most {em.block_rows}, sixteen a warp",
             location=em.location,
         )

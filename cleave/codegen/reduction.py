@@ -92,9 +92,9 @@ def accumulate_uniform(em: Emission, name: str, term: Reduce) -> None:
 
 def new_vector(em: Emission, name: str, axis: Axis, op: str) -> SharedVector:
     """FP32 in shared memory, at the identity."""
-    em.writer.line(f"const u32 {name} = shared_base + {em.shared.take(4 * em.size(axis))};")
-    em.writer.line("block_barrier();")
-    with em.writer.block(f"for (int r = thread; r < {em.size(axis)}; r += {em.threads})"):
+    em.writer.line(f"const u32 {name} = {em.allot(4 * em.size(axis))};")
+    em.writer.line(em.team.barrier)
+    with em.writer.block(f"for (int r = {em.team.thread}; r < {em.size(axis)}; r += {em.team.threads})"):
         em.writer.line(f"shared_write_float({name} + 4 * r, {identity(op)});")
     return SharedVector(name, axis)
 
@@ -107,10 +107,10 @@ def accumulate_vector(em: Emission, vector: SharedVector, term: Reduce) -> None:
     )
     text = Printer(em, at).element(term.body)
     address = f"{vector.address} + 4 * r"
-    em.writer.line("block_barrier();")
-    with em.writer.block(f"for (int r = thread; r < {em.size(vector.axis)}; r += {em.threads})"):
+    em.writer.line(em.team.barrier)
+    with em.writer.block(f"for (int r = {em.team.thread}; r < {em.size(vector.axis)}; r += {em.team.threads})"):
         em.writer.line(f"float x = shared_read_float({address});")
         with em.writer.block(f"for (int c = 0; c < {em.size(term.axis)}; c++)"):
             em.writer.line(f"x = {combine(term.op, 'x', text)};")
         em.writer.line(f"shared_write_float({address}, x);")
-    em.writer.line("block_barrier();")
+    em.writer.line(em.team.barrier)

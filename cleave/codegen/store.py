@@ -34,13 +34,13 @@ def _without_rows(em: Emission, s: Store, columns: list[Axis], pointer: str) -> 
     if not columns:
         text = Printer(em, At()).element(s.value)
         em.writer.line(
-            f"if (thread == 0) write({pointer} + {offset_text(em, em.offset(s.output, s.indices), At())}, {text});"
+            f"if ({em.team.thread} == 0) write({pointer} + {offset_text(em, em.offset(s.output, s.indices), At())}, {text});"
         )
         return
     axis = columns[0]
     at = At({axis: em.inside(axis, "r")}, {axis: "r"})
     text = Printer(em, at).element(s.value)
-    with em.writer.block(f"for (int r = thread; r < {em.size(axis)}; r += {em.threads})"):
+    with em.writer.block(f"for (int r = {em.team.thread}; r < {em.size(axis)}; r += {em.team.threads})"):
         where = offset_text(em, em.offset(s.output, s.indices), at)
         em.writer.line(f"if ({exists(em, [axis], at)}) write({pointer} + {where}, {text});")
 
@@ -50,7 +50,8 @@ def _row(em: Emission, s: Store, pointer: str) -> None:
     text = Printer(em, at).element(s.value)
     with em.writer.unrolled("h", 2):
         where = offset_text(em, em.offset(s.output, s.indices), at)
-        em.writer.line(f"if (pair == 0 && {exists(em, list(s.axes), at)}) write({pointer} + {where}, {text});")
+        one = _both(em.only_one_of("0"), f"pair == 0 && {exists(em, list(s.axes), at)}")
+        em.writer.line(f"if ({one}) write({pointer} + {where}, {text});")
 
 
 def _fragment(em: Emission, s: Store, column: Axis, pointer: str) -> None:
@@ -69,11 +70,12 @@ def _fragment(em: Emission, s: Store, column: Axis, pointer: str) -> None:
         em.writer.line(f"{C_TYPES[dtype]}* {target} = {pointer} + {base} + pair;")
         with em.writer.unrolled("n", blocks_of(em, column)):
             first, second = (_column_exists(em, column, which) for which in ("", " + 1"))
+            test = _both(em.only_one_of("n"), first)
+            guard = "" if test == "true" else f"if ({test}) "
             if even and first == second == "true":
                 em.parameters.require(pointer, 2 * DTYPES[dtype])
-                em.writer.line(f"write_two({target} + n * 8, {low}, {high});")
+                em.writer.line(f"{guard}write_two({target} + n * 8, {low}, {high});")
             else:
-                guard = "" if first == "true" else f"if ({first}) "
                 em.writer.line(f"{guard}write_pair({target} + n * 8, {low}, {high}, {second});")
 
 
@@ -93,4 +95,9 @@ def _scattered(em: Emission, s: Store, column: Axis, pointer: str) -> None:
     text = Printer(em, at).element(s.value)
     with em.writer.unrolled("n", blocks_of(em, column)), em.writer.unrolled("e", 4):
         where = offset_text(em, em.offset(s.output, s.indices), at)
-        em.writer.line(f"if ({exists(em, list(s.axes), at)}) write({pointer} + {where}, {text});")
+        test = _both(em.only_one_of("n"), exists(em, list(s.axes), at))
+        em.writer.line(f"if ({test}) write({pointer} + {where}, {text});")
+
+
+def _both(one: str, other: str) -> str:
+    return " && ".join(t for t in (one, other) if t and t != "true") or "true"

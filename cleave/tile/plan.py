@@ -46,12 +46,20 @@ class Chunk:
 @dataclass(frozen=True)
 class Binding:
     """``tiles``: axis -> elements a tile (unit axes 1); ``rows``: grid axes that form the rows of matmul tiles,
-    slowest first."""
+    slowest first.
+
+    ``teams``: groups of warps that divide the trips of the outermost loops; each has all rows of the block.
+    """
 
     tiles: Mapping[Axis, int]
     rows: tuple[Axis, ...]
     warps: int = 4
     stages: int = 2
+    teams: int = 1
+
+    @property
+    def warps_a_team(self) -> int:
+        return self.warps // self.teams
 
     def tile(self, axis: Axis) -> int:
         return self.tiles[axis]

@@ -101,5 +101,6 @@ def _binding_line(k: KernelPlan) -> str:
     ordered = sorted(k.binding.tiles.items(), key=lambda pair: pair[0].name)  # a set may have given their order
     tiles = ", ".join(f"{a.name} {n}" for a, n in ordered)
     chain = "; operands through shared memory" if k.chain == "shared" else ""
-    warps = f"{k.binding.warps} warps, {k.binding.stages} stages"
+    teams = f" in {k.binding.teams} teams along the loops" if k.binding.teams > 1 else ""
+    warps = f"{k.binding.warps} warps{teams}, {k.binding.stages} stages"
     return f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {warps}{chain}"

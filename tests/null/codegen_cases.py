@@ -41,6 +41,7 @@ def kernel(
     stages: int = 2,
     chain: Chain = "registers",
     absorb: bool = True,
+    teams: int = 1,
 ) -> KernelPlan:
     """``roles``: ``"b unit, s grid, t loop"``; axes that are not named are whole."""
     g = text if isinstance(text, Graph) else parse_graph(text)
@@ -48,8 +49,9 @@ def kernel(
     given = {axes[w.split()[0]]: (w.split()[1],) for w in roles.split(",") if w.split()}
     plan = Plan({a: given.get(a, ("whole",)) for a in g.axes}, absorb=absorb)  # type: ignore[arg-type]
     lowered = lower(g, plan, softmax_folds(g))
-    binding = Binding({axes[n]: size for n, size in tiles.items()}, tuple(axes[r] for r in rows.split()), warps, stages)
-    return KernelPlan(lowered.program, binding, "cta-ring", lowered.notes, chain)
+    binding = Binding({axes[n]: size for n, size in tiles.items()}, tuple(axes[r] for r in rows.split()), warps, stages, teams)
+    skeleton = "cta-ring" if teams == 1 else "warp-ring"
+    return KernelPlan(lowered.program, binding, skeleton, lowered.notes, chain)
 
 
 def schedule(

@@ -25,6 +25,7 @@ extern Dim3 blockIdx;
 int thread_index();
 #define threadIdx Dim3{thread_index()}
 void block_barrier();
+void team_barrier_of(int team, int threads);
 void warp_barrier();
 int meet();                           // all lanes of the warp arrive; which half of the exchange they wrote
 u32* exchange();                      // where this lane writes before it meets the others
@@ -39,6 +40,7 @@ void copy_chunk(u32 to, const void* from, int bytes);
 void copies_commit();
 void copies_wait_for(int open);
 const float* half_table();
+template <int THREADS> DEV void team_barrier(int team) { team_barrier_of(team, THREADS); }
 DEV u32 shared_address(const void* p) { return (u32)((const unsigned char*)p - shared_bytes()); }
 template <int N> DEV void copies_wait() { static_assert(N >= 0, "at least zero groups stay open"); copies_wait_for(N); }
 

@@ -1,7 +1,7 @@
 // The machine under emulator.h: threads of a block are fibers, warps run in random order between barriers, warp collectives exchange
 // through arrays, asynchronous copies land at random either at once or as late as their wait allows, shared memory starts as NaN.
-// Every two bytes of shared memory remember who touched them since the last barrier, of the block or of the warp: an access that no
-// barrier orders is a race. What a block writes for others has to be published before it arrives.
+// Every two bytes of shared memory remember who touched them since the last barrier, of the block, of a team of warps or of the warp:
+// an access that no barrier orders is a race. What a block writes for others has to be published before it arrives.
 #include <ucontext.h>
 #include <algorithm>
 #include <cmath>
@@ -18,21 +18,24 @@ Dim3 blockIdx;
 
 struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group; bool landed; };
 struct Fiber {
-  ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, warp_epoch, group; std::vector<Copy> copies;
+  ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, team_epoch, warp_epoch, group; std::vector<Copy> copies;
   int wrote, published;  // epochs of the last write to global memory and of the last fence
   bool unpublished;      // no fence of its own since that write
 };
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
+struct Team { int arrived, generation; };
 struct Cell {
   int write_epoch, read_epoch, flying; short writer; u32 readers;
+  int write_team_epoch, read_team_epoch;  // within the team that wrote, that read last
   int write_warp_epoch, read_warp_epoch; short write_thread, reader_warp; u32 lanes;  // within the warp that wrote, that read
 };
 enum Kind : u64 { INPUT, OUTPUT, SHARED_BY_BLOCKS };
 struct Range { const unsigned char *low, *high; Kind kind; };
 struct Machine {
-  std::vector<Fiber> fibers; std::vector<Warp> warps; std::vector<unsigned char> shared; std::vector<Cell> cells; std::vector<Range> ranges;
+  std::vector<Fiber> fibers; std::vector<Warp> warps; std::vector<Team> teams; std::vector<unsigned char> shared; std::vector<Cell> cells; std::vector<Range> ranges;
   ucontext_t scheduler; int current, threads, arrived, generation; long progress; bool failed; char message[256]; std::mt19937_64 random;
   int arrival;        // epoch in which a thread of this block told the others that its work is done; -1 before
+  int team_warps;     // warps that wait together at a named barrier
   bool acquired;      // a fence followed, so that what other blocks wrote may be read
 };
 static Machine machine;
@@ -50,6 +53,20 @@ void block_barrier() {
   if (++machine.arrived == machine.threads) { machine.arrived = 0; machine.generation++; machine.progress++; }
   else { f.blocked = true; while (f.generation == machine.generation) yield(); f.blocked = false; }
   f.epoch++;
+}
+// Named barriers: the threads of a team meet, others run on.
+void team_barrier_of(int team, int threads) {
+  Fiber& f = self();
+  machine.team_warps = threads / 32;
+  if (machine.current / threads != team) fail("thread %d waits at the barrier of team %d", machine.current, team);
+  Team& t = machine.teams[team];
+  const int mine = t.generation;
+  if (++t.arrived == threads) { t.arrived = 0; t.generation++; machine.progress++; } else while (t.generation == mine) yield();
+  f.team_epoch++; f.warp_epoch++;
+}
+static u32 warps_of_team() {
+  const int size = machine.team_warps;
+  return (size == 32 ? ~0u : (1u << size) - 1) << machine.current / 32 / size * size;
 }
 int meet() {
   Warp& w = machine.warps[machine.current / 32];
@@ -110,15 +127,18 @@ void note_read(u32 at, int bytes) {
   shared_inside(at, bytes);
   const Fiber& f = self();
   const int warp = machine.current / 32, epoch = f.epoch;
+  const u32 team = warps_of_team();
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
     if (cell.flying) fail("race: warp %d reads shared byte %u before its copy was waited for", warp, 2 * c);
     if (cell.write_epoch == epoch) {
-      if (cell.writer != warp) fail("race: warp %d reads shared byte %u, warp %d writes it, no barrier between", warp, 2 * c, cell.writer);
-      if (cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
+      if (cell.writer != warp && !(team >> cell.writer & 1 && cell.write_team_epoch != f.team_epoch)) fail("race: warp %d reads shared byte %u, warp %d writes it, no barrier between", warp, 2 * c, cell.writer);
+      if (cell.writer == warp && cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
         fail("race: thread %d reads shared byte %u, thread %d writes it, no barrier between, in one warp", machine.current, 2 * c, cell.write_thread);
     }
     if (cell.read_epoch != epoch) { cell.read_epoch = epoch; cell.readers = cell.lanes = 0; }
+    if (cell.readers & team && cell.read_team_epoch != f.team_epoch) cell.readers &= ~team;
+    cell.read_team_epoch = f.team_epoch;
     cell.readers |= 1u << warp;
     if (cell.reader_warp != warp || cell.read_warp_epoch != f.warp_epoch) { cell.reader_warp = warp; cell.read_warp_epoch = f.warp_epoch; cell.lanes = 0; }
     cell.lanes |= 1u << machine.current % 32;
@@ -128,20 +148,21 @@ void note_write(u32 at, int bytes) {
   shared_inside(at, bytes);
   const Fiber& f = self();
   const int warp = machine.current / 32, epoch = f.epoch;
+  const u32 team = warps_of_team();
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
     if (cell.flying) fail("race: warp %d writes shared byte %u while a copy to it is under way", warp, 2 * c);
     if (cell.write_epoch == epoch) {
-      if (cell.writer != warp) fail("race: warps %d and %d write shared byte %u, no barrier between", warp, cell.writer, 2 * c);
-      if (cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
+      if (cell.writer != warp && !(team >> cell.writer & 1 && cell.write_team_epoch != f.team_epoch)) fail("race: warps %d and %d write shared byte %u, no barrier between", warp, cell.writer, 2 * c);
+      if (cell.writer == warp && cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
         fail("race: threads %d and %d write shared byte %u, no barrier between, in one warp", machine.current, cell.write_thread, 2 * c);
     }
     if (cell.read_epoch == epoch) {
-      if (cell.readers & ~(1u << warp)) fail("race: warp %d writes shared byte %u, another reads it, no barrier between", warp, 2 * c);
+      if (cell.readers & ~(1u << warp) & (cell.read_team_epoch == f.team_epoch ? ~0u : ~team)) fail("race: warp %d writes shared byte %u, another reads it, no barrier between", warp, 2 * c);
       if (cell.reader_warp == warp && cell.read_warp_epoch == f.warp_epoch && (cell.lanes & ~(1u << machine.current % 32)))
         fail("race: thread %d writes shared byte %u, others of its warp read it, no barrier between, in one warp", machine.current, 2 * c);
     }
-    cell.write_epoch = epoch; cell.writer = (short)warp;
+    cell.write_epoch = epoch; cell.writer = (short)warp; cell.write_team_epoch = f.team_epoch;
     cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch;
   }
 }
@@ -187,12 +208,13 @@ static void run_block(void (*entry)(int)) {
   Machine& m = machine;
   const int warps = m.threads / 32;
   std::fill(m.shared.begin(), m.shared.end(), 0xff);
-  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, 0});
+  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0});
   m.arrived = m.generation = 0; m.arrival = -1; m.acquired = false;
   for (Warp& w : m.warps) w.arrived = w.generation = 0;
+  for (Team& t : m.teams) t.arrived = t.generation = 0;
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
-    f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.warp_epoch = f.group = 0; f.copies.clear();
+    f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.group = 0; f.copies.clear();
     f.wrote = f.published = -1; f.unpublished = false;
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
@@ -235,7 +257,7 @@ int run_blocks(
   Machine& m = machine;
   m.threads = threads; m.failed = false; m.progress = 0;
   m.random.seed(seed);
-  m.fibers.resize(threads); m.warps.resize(threads / 32);
+  m.fibers.resize(threads); m.warps.resize(threads / 32); m.teams.resize(threads / 32); m.team_warps = 1;
   m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
   m.ranges.clear();
   for (int i = 0; i < count; i++)

@@ -1,13 +1,14 @@
-"""Skeleton ``cta-ring``: one block walks its tiles; loads of a loop go through a ring of slots in shared memory.
+"""Rings of tiles: one block walks its tiles; loads of a loop go through a ring of slots in shared memory.
 
-Discipline of the ring, with S slots and the copies of one trip in one group:
+Skeleton ``cta-ring`` has one team, the block; ``warp-ring`` has several (``team.py``): each fills a ring of its own and
+takes every so-manieth trip. Discipline of a ring, with S slots and the copies of one trip in one group:
 
     before the loop   S - 1 groups are issued (empty ones beyond the end)
     each trip         wait until at most S - 2 groups are open; barrier; issue the group of trip + S - 1; compute
     after the loop    wait for everything; barrier
 
-The barrier of a trip is what frees the slot that this trip refills: it was read in the trip before, by everyone. The
-barrier after the loop frees all slots, so the next loop may take the same memory.
+The barrier of a trip is the team's, and it is what frees the slot that this trip refills: it was read in the trip
+before, by everyone in the team. The barrier after the loop frees all slots, so the next loop may take the same memory.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
 
-from cleave.codegen import accumulator, contract, elementwise, feed, reduction
+from cleave.codegen import accumulator, contract, elementwise, feed, join, reduction, team
 from cleave.codegen.dependence import deferrable, live, ordered, read_before
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text, row_positions
 from cleave.codegen.layout import Fragment, RowVector, SharedTile
 from cleave.codegen.range import extreme, multiple_of, varies
 from cleave.codegen.store import store
+from cleave.codegen.team import Team
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Reduce
@@ -31,7 +33,7 @@ from cleave.ir.index import axes_of, symbols_of
 from cleave.tile.program import Contract, Let, Loop, Stmt, Store, Update, statements
 
 ARCHITECTURES = ("sm_80", "sm_90a")
-NAME = "cta-ring"
+NAMES = ("cta-ring", "warp-ring")
 _HELD_REGISTERS = 128
 """Fragments of a loop up to which an operand may be held in registers: a thread has 255, addresses take up to 90."""
 
@@ -44,7 +46,7 @@ def prologue(em: Emission) -> None:
     em.writer.line("SHARED_MEMORY(shared);")
     em.writer.line("const u32 shared_base = shared_address(shared);")
     em.writer.line("const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;")
-    em.writer.line("const int row = warp * 16 + (lane >> 2), pair = (lane & 3) * 2;")
+    em.writer.lines(team.places(em.binding))
 
 
 def decode(em: Emission, counts: Sequence[str]) -> list[str]:
@@ -124,8 +126,7 @@ def _allocate(em: Emission, body: Sequence[Stmt], slots: int) -> Iterator[tuple[
             em.layouts[let.name] = feed.shared_tile(tile, known[key].address)
             continue
         address = em.names.fresh(f"{let.name}_tile")
-        offset = em.shared.take(tile.bytes * slots)
-        em.writer.line(f"const u32 {address}{'_ring' if slots > 1 else ''} = shared_base + {offset};")
+        em.writer.line(f"const u32 {address}{'_ring' if slots > 1 else ''} = {em.allot(tile.bytes * slots)};")
         known[key] = feed.shared_tile(tile, address)
         em.layouts[let.name] = known[key]
         yield tile, known[key]
@@ -189,44 +190,51 @@ def _update(em: Emission, s: Update) -> None:
 class _Ring:
     """What one loop loads: sources and the addresses of their slots.
 
-    ``tile`` is the loop variable, ``place`` the position that it sets.
+    ``tile`` is the loop variable, ``place`` the position that it sets; ``stride`` leads to the team's next trip.
     """
 
     tiles: tuple[tuple[feed.Source, SharedTile], ...]
     tile: str
     place: str
+    first: str
     high: str
-    step: int
+    stride: int
     slots: int
 
 
 def loop(em: Emission, s: Loop) -> None:
     names = ", ".join(f"{c.name}[{', '.join(a.name for a in c.axes)}]" for c in s.accumulators)
     em.writer.line(f"// for {s.axis} in [{s.lower}, {s.upper})" + (f" carry {names}" if names else ""))
-    for c in s.accumulators:
-        accumulator.declare(em, c)
-        if deferrable(em, c, s):
-            em.deferred.add(c.name)
-    mark = em.shared.top
-    low, high = _limits(em, s)
-    with _open(em, s, low) as place:
-        ring = _ring(em, s, place, high)
-        if not ring.tiles:
-            em.settle()
-        _start(em, ring, low)
-        _hold(em, s, ring)
-        _trips(em, s, ring, low)
-    if ring.tiles:
-        em.writer.line("copies_wait<0>();")
-        em.pending.clear()
-    if em.shared.top != mark:
-        em.writer.line("block_barrier();")
+    whole = em.team
+    with em.divided() as parts:
+        for c in s.accumulators:
+            accumulator.declare(em, c)
+            if deferrable(em, c, s):
+                em.deferred.add(c.name)
+        mark = em.shared.top
+        low, high = _limits(em, s)
+        with _open(em, s, low) as place:
+            ring = _ring(em, s, place, (low, high), parts=parts)
+            if em.pending and not ring.tiles:
+                em.landed(0, whole.barrier)
+            _start(em, ring)
+            _hold(em, s, ring, whole)
+            if em.pending and parts:
+                em.landed(ring.slots - 1, whole.barrier)  # what all have loaded, before each goes its way
+            _trips(em, s, ring)
+        if ring.tiles:
+            em.writer.line("copies_wait<0>();")
+            em.pending.clear()
+    if em.shared.top != mark or (parts and s.accumulators):
+        em.writer.line(em.team.barrier)
     em.shared.top = mark
     for c in s.accumulators:
         if c.name in em.deferred:
             layout = em.layouts[c.name]
             em.deferred.discard(c.name)
             reduction.quad(em, layout.name if isinstance(layout, RowVector) else c.name, c.op)
+    if parts:
+        join.teams(em, s)
 
 
 def _limits(em: Emission, s: Loop) -> tuple[str, str]:
@@ -263,17 +271,18 @@ def _open(em: Emission, s: Loop, low: str) -> Generator[str]:
     del em.starts[s.axis]
 
 
-def _ring(em: Emission, s: Loop, place: str, high: str) -> _Ring:
-    slots = max(em.binding.stages, 2)
+def _ring(em: Emission, s: Loop, place: str, limits: tuple[str, str], *, parts: bool) -> _Ring:
+    slots, step = max(em.binding.stages, 2), em.size(s.axis)
     found = [(feed.source(em, tile, (s.axis,)), layout) for tile, layout in _allocate(em, s.body, slots)]
-    return _Ring(tuple(found), em.names.fresh(f"{s.axis.name}_tile"), place, high, em.size(s.axis), slots)
+    first, stride = (f"{limits[0]} + team * {step}", em.binding.teams * step) if parts else (limits[0], step)
+    return _Ring(tuple(found), em.names.fresh(f"{s.axis.name}_tile"), place, first, limits[1], stride, slots)
 
 
-def _start(em: Emission, ring: _Ring, low: str) -> None:
+def _start(em: Emission, ring: _Ring) -> None:
     if not ring.tiles:
         return
     with em.writer.unrolled("p", ring.slots - 1):
-        _fetch(em, ring, f"{low} + p * {ring.step}", "p")
+        _fetch(em, ring, f"{ring.first} + p * {ring.stride}", "p")
 
 
 def _fetch(em: Emission, ring: _Ring, position: str, slot: str) -> None:
@@ -286,18 +295,16 @@ def _fetch(em: Emission, ring: _Ring, position: str, slot: str) -> None:
         em.writer.line("copies_commit();")
 
 
-def _trips(em: Emission, s: Loop, ring: _Ring, low: str) -> None:
+def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
     slot = em.names.fresh("slot")
     after = f"{slot} = {slot} == {ring.slots - 1} ? 0 : {slot} + 1"
-    head = f"int {ring.tile} = {low}" + (f", {slot} = 0" if ring.tiles else "")
-    advance = f"{ring.tile} += {ring.step}" + (f", {after}" if ring.tiles else "")
+    head = f"int {ring.tile} = {ring.first}" + (f", {slot} = 0" if ring.tiles else "")
+    advance = f"{ring.tile} += {ring.stride}" + (f", {after}" if ring.tiles else "")
     with em.writer.block(f"for ({head}; {ring.tile} < {ring.high}; {advance})"):
         if ring.tiles:
-            em.writer.line(f"copies_wait<{ring.slots - 2}>();")
-            em.writer.line("block_barrier();")
-            em.pending.clear()
+            em.landed(ring.slots - 2, em.team.barrier)
             free = f"({slot} == 0 ? {ring.slots - 1} : {slot} - 1)"
-            _fetch(em, ring, f"{ring.tile} + {(ring.slots - 1) * ring.step}", free)
+            _fetch(em, ring, f"{ring.tile} + {(ring.slots - 1) * ring.stride}", free)
         em.writer.line(f"const int {ring.place} = {ring.tile};")
         for source, layout in ring.tiles:
             em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {source.tile.bytes};")
@@ -315,7 +322,7 @@ def _trips(em: Emission, s: Loop, ring: _Ring, low: str) -> None:
 # ---- operands that stay
 
 
-def _hold(em: Emission, s: Loop, ring: _Ring) -> None:
+def _hold(em: Emission, s: Loop, ring: _Ring, whole: Team) -> None:
     """Keep the fragments of a tile that every trip multiplies, if the loop's own fragments leave room."""
     inside = {source.tile.name for source, _ in ring.tiles} | {i.name for i in s.body if isinstance(i, Let)}
     room = _HELD_REGISTERS - live(em, s)
@@ -327,12 +334,10 @@ def _hold(em: Emission, s: Loop, ring: _Ring) -> None:
         if a.name in inside or a.name in em.held or not isinstance(layout, SharedTile) or size // 4 > room:
             continue
         if a.name in em.pending:
-            em.writer.line(f"copies_wait<{ring.slots - 1 if ring.tiles else 0}>();")
-            em.writer.line("block_barrier();")
-            em.pending.clear()
+            em.landed(ring.slots - 1 if ring.tiles else 0, whole.barrier)
         name = em.names.fresh(f"{a.name}_held")
         em.writer.line(f"u32 {name}[{size // 16}][4];")
         with em.writer.unrolled("kk", size // 16):
-            em.writer.line(contract.load_left(layout, term.axis, f"{name}[kk]"))
+            em.writer.line(contract.load_left(em, layout, term.axis, f"{name}[kk]"))
         em.held[a.name] = name
         room -= size // 4

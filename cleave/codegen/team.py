@@ -1,0 +1,48 @@
+"""Teams: the threads that share a ring of tiles, and how the trips of a loop fall to them.
+
+    one team      the whole block: its warps lie along the rows, every trip is everyone's
+    several       each has all rows of the block, a ring and accumulators of its own, and every so-manieth trip of the
+                  outermost loops; the states are joined afterwards (``join.py``)
+
+A team of one warp waits for its lanes only; larger teams wait at a named barrier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleave.tile.plan import Binding
+
+
+@dataclass(frozen=True)
+class Team:
+    """``thread``: C++ text of a thread's number in the team; ``copies``: how many such teams a block has."""
+
+    thread: str
+    threads: int
+    barrier: str
+    copies: int = 1
+
+
+def whole_block(binding: Binding) -> Team:
+    return Team("thread", 32 * binding.warps, "block_barrier();")
+
+
+def part_of_block(binding: Binding) -> Team:
+    """One of several teams."""
+    threads = 32 * binding.warps // binding.teams
+    if threads == 32:
+        return Team("lane", threads, "warp_barrier();", binding.teams)
+    return Team("member", threads, f"team_barrier<{threads}>(team);", binding.teams)
+
+
+def places(binding: Binding) -> list[str]:
+    """Lines that name a thread's team, its place in it, and the sixteen rows that its warp owns."""
+    if binding.teams == 1:
+        return ["const int row = warp * 16 + (lane >> 2), pair = (lane & 3) * 2;"]
+    warps = binding.warps // binding.teams
+    which = "team = warp, rank = 0" if warps == 1 else f"team = warp / {warps}, rank = warp % {warps}"
+    return [
+        f"const int {which}, member = rank * 32 + lane;",
+        "const int row = rank * 16 + (lane >> 2), pair = (lane & 3) * 2;",
+    ]
