@@ -1,7 +1,9 @@
 """Skeletons as data: what each kernel template can express, and where it exists.
 
-``cta-ring``  all warps of a block share a ring of shared-memory tiles fed by cp.async; each warp owns 16 rows;
+``cta-ring``   all warps of a block share a ring of shared-memory tiles fed by cp.async; each warp owns 16 rows;
 mma.sync m16n8k16.
+``warp-ring``  the same, but the warps form several teams along the reduction: each has all rows of the block, a ring
+of its own and every so-manieth trip; the states are joined by the fold's carry. For few rows, where memory is the limit.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from cleave.tile.program import Contract, Let, Loop, Program, TileTerm, Update, 
 class Skeleton:
     """Capabilities of one template.
 
+    teams            into how many teams the warps may be divided, each with all rows
     rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
     column_multiple  columns of a fragment, and elements of a contracted tile, come in multiples of this
     vector_bytes     rows of a tile fed asynchronously start at multiples of this, on an axis whose elements lie side
@@ -36,6 +39,7 @@ class Skeleton:
     operands: tuple[str, ...]
     warps: tuple[int, ...]
     stages: tuple[int, ...]
+    teams: tuple[int, ...] = (1,)
 
 
 SKELETONS: dict[str, Skeleton] = {
@@ -51,6 +55,20 @@ SKELETONS: dict[str, Skeleton] = {
         operands=("float16", "bfloat16"),
         warps=(1, 2, 4, 8),
         stages=(2, 3, 4),
+    ),
+    "warp-ring": Skeleton(
+        name="warp-ring",
+        architectures=("sm_80", "sm_90a"),
+        mma=(16, 8, 16),
+        feeds=("cp.async",),
+        merges=("none", "second-launch", "last-arriving"),
+        rows_per_warp=16,
+        column_multiple=16,
+        vector_bytes=16,
+        operands=("float16", "bfloat16"),
+        warps=(2, 4, 8, 16),
+        stages=(2, 3, 4),
+        teams=(2, 4, 8),
     ),
 }
 
@@ -70,8 +88,10 @@ def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Ite
             yield f"row axis {a} is not tiled on the grid"
     if binding.warps not in skeleton.warps:
         yield f"{binding.warps} warps, allowed are {', '.join(map(str, skeleton.warps))}"
-    if rows != skeleton.rows_per_warp * binding.warps:
-        yield f"{rows} rows for {binding.warps} warps of {skeleton.rows_per_warp}"
+    if binding.teams not in skeleton.teams or binding.warps % binding.teams:
+        yield f"{binding.warps} warps in {binding.teams} teams, allowed are {', '.join(map(str, skeleton.teams))} teams"
+    elif rows != skeleton.rows_per_warp * binding.warps_a_team:
+        yield f"{rows} rows for {binding.warps_a_team} warps of {skeleton.rows_per_warp}"
     if binding.stages not in skeleton.stages:
         yield f"{binding.stages} stages, allowed are {', '.join(map(str, skeleton.stages))}"
 

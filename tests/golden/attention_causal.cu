@@ -42,6 +42,7 @@ DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEV void warp_barrier() { __syncwarp(); }
 DEV void block_barrier() { __syncthreads(); }
+template <int THREADS> DEV void team_barrier(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 1), "n"(THREADS) : "memory"); }
 
 // ---- global memory. Temporaries that another block wrote are read past the first-level cache.
 template <class T> DEV float read(const T* p, bool ok) { return ok ? to_float(*p) : 0.f; }
@@ -63,6 +64,10 @@ template <class T> DEV void shared_write(u32 address, float x) {
 DEV float shared_read_float(u32 address) {
   float x; asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
 DEV void shared_write_float(u32 address, float x) { asm volatile("st.shared.f32 [%0], %1;" :: "r"(address), "f"(x) : "memory"); }
+DEV void shared_read_two(float& x, float& y, u32 address) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory"); }
+DEV void shared_write_two(u32 address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(address), "f"(x), "f"(y) : "memory"); }
 DEV void shared_write_word(u32 address, u32 x) { asm volatile("st.shared.u32 [%0], %1;" :: "r"(address), "r"(x) : "memory"); }
 DEV void shared_write_chunk(u32 address, const u32 (&x)[4]) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory"); }

@@ -27,6 +27,11 @@ LENGTHS = (0, 1, 31, 100, 333)
 
 
 def grouped(text: str, group: int) -> str:
+    """The text for another count of query heads a key head; without the axis of the group for one."""
+    if group == 1:
+        for old, new in (("kv*2 + g", "kv"), ("2*kv", "kv"), ("axis g: 2\n", ""), (", g, ", ", ")):
+            text = text.replace(old, new)
+        return text
     for old, new in (("2*kv", f"{group}*kv"), ("kv*2", f"kv*{group}"), ("axis g: 2", f"axis g: {group}")):
         text = text.replace(old, new)
     return text.replace("kv, 2, s", f"kv, {group}, s")
@@ -76,8 +81,8 @@ def few_rows(text: str = cases.MATMUL, *, teams: int = 4, rows: int = 16) -> Cas
     """A matmul whose weights dominate: all rows in each team, the sum divided."""
     tiles = {"m": rows, "n": 32, "k": 32}
     plan = cases.kernel(text, "m grid, n grid, k loop", tiles, "m", warps=teams * rows // 16, stages=3, teams=teams)
-    sizes = ({"m": 1, "n": 37, "k": 333}, {"m": 15, "n": 7, "k": 0}, {"m": 19, "n": 66, "k": 75}, {"m": 16, "n": 33, "k": 31})
-    return Case(cases.schedule(text, plan), sizes)
+    sizes = ((1, 37, 333), (15, 7, 0), (19, 66, 75), (16, 33, 31))
+    return Case(cases.schedule(text, plan), tuple({"m": m, "n": n, "k": k} for m, n, k in sizes))
 
 
 TRANSPOSED = cases.MATMUL.replace("b: float16[k, n]", "b: float16[n, k]").replace("b[k, n]", "b[n, k]")
@@ -96,3 +101,9 @@ CASES = {
     "32 rows": lambda: few_rows(rows=32, teams=2),
 }
 SHARED = [name for name in cases.CASES if name != "matmul, four stages"]
+
+
+def real_decode(head: int, group: int = 4, *, queries: int = 1) -> Case:
+    """Decode at tiles that pay on a GPU."""
+    mask = "causal" if queries > 1 else "full"
+    return decode(group, head, mask, teams=4, stages=3, queries=queries)
