@@ -34,6 +34,9 @@ from cleave.tile.program import Contract, Let, Loop, Stmt, Store, Update, statem
 
 ARCHITECTURES = ("sm_80", "sm_90a")
 NAMES = ("cta-ring", "warp-ring")
+_STEPS_TOGETHER = 8
+"""Trips of a loop by single elements whose loads go out together: such loops read partials, one latency a trip."""
+
 _HELD_REGISTERS = 128
 """Fragments of a loop up to which an operand may be held in registers: a thread has 255, addresses take up to 90."""
 
@@ -300,6 +303,8 @@ def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
     after = f"{slot} = {slot} == {ring.slots - 1} ? 0 : {slot} + 1"
     head = f"int {ring.tile} = {ring.first}" + (f", {slot} = 0" if ring.tiles else "")
     advance = f"{ring.tile} += {ring.stride}" + (f", {after}" if ring.tiles else "")
+    if not ring.tiles and s.axis in em.program.unit:
+        em.writer.line(f"#pragma unroll {_STEPS_TOGETHER}")
     with em.writer.block(f"for ({head}; {ring.tile} < {ring.high}; {advance})"):
         if ring.tiles:
             em.landed(ring.slots - 2, em.team.barrier)

@@ -1,11 +1,11 @@
 """Cost of a tile program under a binding: work, traffic, resources, and modelled time on a target.
 
-    arithmetic = (matmul + special functions + other) / (share of multiprocessors kept busy)
+    arithmetic = (matmul + special functions + other) / (share of multiprocessors, and of their schedulers, kept busy)
     time       = launch + max(arithmetic, memory) + EXPOSED * min(arithmetic, memory)
 
 Matmul and exponentials add up, as measured for kernels of this structure on the H200 (no overlap between them).
-Memory is the slowest of: distinct bytes over the memory's bandwidth, all bytes over the second-level cache's, and
-what the loads in flight of the resident blocks can carry. Overlap, bank conflicts and clocks under load are not
+Memory is the slowest of: distinct bytes over the memory's bandwidth, all bytes over the second-level cache's (of
+which a multiprocessor draws its share), and what the loads in flight of the resident blocks can carry. Overlap, bank conflicts and clocks under load are not
 modelled. All times are in seconds inside.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from cleave.ir.axis import Axis
+from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, children, walk
 from cleave.ir.index import Index, axes_of, evaluate
 from cleave.ir.op import DTYPES, MAPS
@@ -47,6 +48,18 @@ EXPOSED = 0.2
 TRIP_CYCLES = 300
 """Cycles a block waits at the barriers of a loop trip; other resident blocks fill them. An assumption."""
 
+JOIN_CYCLES = 600
+"""Cycles of the barriers when the teams of a block join their states. An assumption."""
+
+SHARED_BYTES_A_CYCLE = 128
+"""What a multiprocessor moves to or from shared memory in a cycle."""
+
+SCHEDULERS = 4
+"""Warps that issue in one cycle on a multiprocessor: fewer resident warps leave some of its rates unused."""
+
+LOADS_A_WARP = 2048
+"""Bytes that a warp has under way when it loads into registers."""
+
 LOAD_LATENCY = 0.8e-6
 """Seconds from asking for a tile to having it, under load."""
 
@@ -68,6 +81,8 @@ class Work:
     registers: int = 0
     shared_bytes: int = 0
     trips: float = 0.0
+    joins: float = 0.0
+    joined_bytes: float = 0.0
     repeats: dict[str, int] = field(default_factory=dict[str, int])
 
 
@@ -125,15 +140,17 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts) -> tuple[float, 
     matmul = work.matmul_flops / facts.mma_rate
     special = work.special / (facts.exp_rate * rate)
     other = work.other / (facts.fma_rate * rate)
-    waiting = work.trips * TRIP_CYCLES / (rate * resident)
-    in_flight = min(work.blocks, units * resident) * max(work.shared_bytes, 1024 * binding.warps)
+    cycles = work.trips * TRIP_CYCLES + work.joins * JOIN_CYCLES
+    waiting = cycles / (rate * resident) + work.joined_bytes / (SHARED_BYTES_A_CYCLE * rate)
+    issuing = min(1.0, max(1, min(resident, work.blocks / units)) * binding.warps / SCHEDULERS)
+    in_flight = min(work.blocks, units * resident) * max(work.shared_bytes, LOADS_A_WARP * binding.warps)
     moved = work.loaded_bytes + work.stored_bytes
     memory = max(
         (work.distinct_bytes + work.stored_bytes) / facts.read_bandwidth,
-        moved / (facts.read_bandwidth * CACHE_OVER_MEMORY),
+        moved / (facts.read_bandwidth * CACHE_OVER_MEMORY * min(1.0, max(work.blocks, 1) / units)),
         moved / (max(in_flight, 1) / LOAD_LATENCY),
     )
-    arithmetic = (matmul + special + other + waiting) / busy
+    arithmetic = ((matmul + special + other) / issuing + waiting) / busy
     terms = {
         "matmul": matmul,
         "special": special,
@@ -207,13 +224,14 @@ class _Counter:
             match s:
                 case Loop():
                     trips = times * self.trips(s, environment)
-                    self.work.trips += trips
+                    self.work.trips += trips / self.binding.teams
+                    self.join(s, times if s in self.program.body else 0)
                     self.body(s.body, trips, environment)
                 case Let(name, axes, term):
-                    self.term(term, self.volume(axes), times, is_shared=name in self.shared_names)
+                    self.term(term, axes, times, is_shared=name in self.shared_names)
                 case Update(accumulator, term):
                     volume = self.volume(accumulator.axes)
-                    self.term(term, volume, times, is_shared=False)
+                    self.term(term, accumulator.axes, times, is_shared=False)
                     if accumulator.carry is not None:
                         self.pointwise(accumulator.carry, self.volume(accumulator.axes[:-1] or accumulator.axes), times)
                         self.work.other += volume * times
@@ -227,16 +245,28 @@ class _Counter:
         upper = max(self.value(s.upper, c) for c in corners)
         return max(0, ceil((upper - lower) / self.tile(s.axis)))
 
+    def join(self, s: Loop, times: float) -> None:
+        """States of the teams through shared memory: each is written once, and read once by all teams together."""
+        if self.binding.teams > 1 and s.accumulators:
+            self.work.joins += times
+            state = 4 * sum(self.present(c.axes) for c in s.accumulators)
+            self.work.joined_bytes += 2 * state * self.binding.teams * times
+
     def volume(self, axes: Iterable[Axis]) -> int:
         return prod(self.tile(a) for a in axes)
 
-    def term(self, term: TileTerm, volume: int, times: float, *, is_shared: bool) -> None:
+    def present(self, axes: Iterable[Axis]) -> int:
+        """Elements of a tile that exist: rows that pad a short axis are neither read nor written."""
+        return prod(min(self.tile(a), self.extent(a, self.dims)) if is_dim(a.extent) else self.tile(a) for a in axes)
+
+    def term(self, term: TileTerm, axes: tuple[Axis, ...], times: float, *, is_shared: bool) -> None:
+        volume = self.volume(axes)
         match term:
             case Contract(axis, _, _):
                 self.work.matmul_flops += 2.0 * volume * self.tile(axis) * times
             case Load(name, _):
                 if not is_shared:
-                    self.work.loaded_bytes += volume * DTYPES[self.dtypes[name]] * times
+                    self.work.loaded_bytes += self.present(axes) * DTYPES[self.dtypes[name]] * times
             case Reduce(_, axis, body):
                 self.work.other += volume * self.tile(axis) * times
                 self.pointwise(body, volume * self.tile(axis), times)
@@ -252,7 +282,7 @@ class _Counter:
 
     def store(self, s: Store, times: float) -> None:
         once = prod(ceil(self.extent(a, self.dims_at_zero()) / self.tile(a)) for a in s.once)
-        volume = self.volume(a for a in s.axes if a in self.axes)
+        volume = self.present(a for a in s.axes if a in self.axes)
         self.work.stored_bytes += volume * DTYPES[self.dtypes[s.output]] * times / max(once, 1)
 
     def dims_at_zero(self) -> dict[Any, Any]:
@@ -276,7 +306,7 @@ class _Counter:
             if isinstance(s, Loop):
                 self.shared(s.body, inside=True)
             elif isinstance(s, Let) and self.is_fed(s):
-                slots = self.binding.stages if inside else 1
+                slots = self.binding.stages * self.binding.teams if inside else 1
                 self.work.shared_bytes += 0 if s.name in self.shared_names else 2 * self.volume(s.axes) * slots
             elif isinstance(s, Let) and s.name in self.operands and not self.has_rows(s.axes):
                 self.work.shared_bytes += 2 * self.volume(s.axes)
@@ -284,7 +314,7 @@ class _Counter:
     def copy_registers(self) -> int:
         """Registers for the addresses of the largest tile that the threads copy."""
         tiles = [self.volume(s.axes) * 2 for s in self.every if isinstance(s, Let) and self.is_fed(s)]
-        chunks = max(tiles, default=0) // (16 * 32 * self.binding.warps)
+        chunks = max(tiles, default=0) // (16 * 32 * self.binding.warps_a_team)
         return REGISTERS_A_CHUNK * max(0, chunks - CHUNKS_HELD)
 
     def is_fed(self, s: Let) -> bool:
@@ -300,7 +330,7 @@ class _Counter:
             return 0
         if all(a in self.binding.rows for a in axes):
             return 2
-        registers = ceil(self.volume(axes) / (32 * self.binding.warps))
+        registers = ceil(self.volume(axes) / (32 * self.binding.warps_a_team))
         return ceil(registers / 2) if name in self.program.narrowed else registers
 
     def live(self, body: tuple[Stmt, ...], after: frozenset[str]) -> int:

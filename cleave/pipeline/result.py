@@ -140,7 +140,8 @@ def _bound(k: KernelPlan) -> str:
     tiles = ", ".join(
         f"{a.name} {n}" for a, n in sorted(k.binding.tiles.items(), key=lambda pair: pair[0].name) if n > 1
     )
-    return f"tiles {tiles or 'of one element'}; {k.binding.warps} warps, {k.binding.stages} stages"
+    teams = f" in {k.binding.teams} teams" if k.binding.teams > 1 else ""
+    return f"tiles {tiles or 'of one element'}; {k.binding.warps} warps{teams}, {k.binding.stages} stages"
 
 
 def _told(check: Check) -> str:

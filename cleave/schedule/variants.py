@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from cleave.candidate import Split
 from cleave.errors import ScheduleError
@@ -49,7 +50,8 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
     c, merge = r.candidate, r.forced.merge
     asked = r.forced.split.get(split.base, r.forced.split.get(split.count))
     extent = int(evaluate(base_extent(c, split), r.dims))
-    useful = tuple(n for n in SPLIT_COUNTS if n == 1 or n <= extent // LEAST_CHUNK)
+    tried = sorted({*SPLIT_COUNTS, *_filling(r, collapse(c, r.folds, split))})
+    useful = tuple(n for n in tried if n == 1 or n <= extent // LEAST_CHUNK)
     counts = (asked,) if asked is not None else useful
     if merge == "none" and asked not in (None, 1):
         raise ScheduleError(f"split count {asked} without a merge: allowed is 1", location=f"axis {split.base}")
@@ -60,6 +62,16 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
     for way in ("second-launch", "last-arriving"):
         if merged and merge in (None, way):
             yield Variant(cut_at_partials(c, r.folds, split), way, split, merged)
+
+
+def _filling(r: Request, piece: Piece) -> set[int]:
+    """Counts of chunks that give every multiprocessor one block or two, if one tile holds all rows."""
+    sizes, units = r.sizes({}), r.target.facts.multiprocessors
+    blocks = {
+        prod(max(sizes.extent(a) or 1, 1) for a, role in p.roles.items() if role == ("unit",))
+        for p in placements(piece.graph, sizes)
+    }
+    return {n for b in blocks for n in (units // b, 2 * units // b) if n > 0}
 
 
 def _untiled(r: Request) -> Variant:

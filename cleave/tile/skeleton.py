@@ -22,6 +22,7 @@ class Skeleton:
     """Capabilities of one template.
 
     teams            into how many teams the warps may be divided, each with all rows
+    stages           slots of a ring, the usual ones first
     rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
     column_multiple  columns of a fragment, and elements of a contracted tile, come in multiples of this
     vector_bytes     rows of a tile fed asynchronously start at multiples of this, on an axis whose elements lie side
@@ -67,7 +68,7 @@ SKELETONS: dict[str, Skeleton] = {
         vector_bytes=16,
         operands=("float16", "bfloat16"),
         warps=(2, 4, 8, 16),
-        stages=(2, 3, 4),
+        stages=(3, 2, 4),
         teams=(2, 4, 8),
     ),
 }

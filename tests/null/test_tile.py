@@ -225,7 +225,7 @@ def test_broken_programs_are_refused_with_the_reason(change: str, message: str) 
 
 
 def test_the_skeleton_says_what_it_can_not_express() -> None:
-    s = schedule(matmul().candidate, Target("sm_90a"), {"m": 300, "n": 200, "k": 500})[0]
+    s = schedule(matmul().candidate, Target("sm_90a"), {"m": 300, "n": 200, "k": 500}, skeleton="cta-ring")[0]
     p, b = s.kernels[0].program, s.kernels[0].binding
     m, n = p.grid
     assert refusals(CTA_RING, p, b) == ()
@@ -236,6 +236,7 @@ def test_the_skeleton_says_what_it_can_not_express() -> None:
     assert refusals(CTA_RING, p, replace(b, tiles={**b.tiles, n: 24})) == ("tile 24 of n is no multiple of 16",)
     swapped = replace(b, rows=(n,), tiles={**b.tiles, n: b.tile(m), m: b.tile(n)})
     assert any("left operand of a matmul carries the rows" in r for r in refusals(CTA_RING, p, swapped))
+    assert refusals(CTA_RING, p, replace(b, teams=2)) == (f"{b.warps} warps in 2 teams, allowed are 1 teams",)
 
 
 def test_skeletons_exist_on_known_targets_only() -> None:
