@@ -357,7 +357,7 @@ class Printer:
         pointer = em.parameters.pointer(memory)
         if memory.dtype not in C_TYPES:
             raise CodegenError(
-                f"dtype {memory.dtype} of {load.input}: cta-ring reads {', '.join(C_TYPES)}", location=em.location
+                f"dtype {memory.dtype} of {load.input}: kernels read {', '.join(C_TYPES)}", location=em.location
             )
         function = "read_fresh" if memory.fresh else "read"
         where = offset_text(em, em.offset(load.input, load.indices), self.at)

@@ -118,9 +118,8 @@ def fill(em: Emission, source: Source, to: str) -> None:
                 f"const int r = {thread} / {tile.chunks} + x * {threads // tile.chunks}, c = {thread} % {tile.chunks};"
             )
         else:
-            em.writer.line(
-                f"const int r = ({thread} + x * {threads}) / {tile.chunks}, c = ({thread} + x * {threads}) % {tile.chunks};"
-            )
+            number = f"({thread} + x * {threads})"
+            em.writer.line(f"const int r = {number} / {tile.chunks}, c = {number} % {tile.chunks};")
         if total % threads:
             with em.writer.block(f"if (r < {tile.rows})"):
                 _copy(em, source, to)

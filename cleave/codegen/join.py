@@ -3,11 +3,13 @@
     joint_k = monoid_k over the sides w of  carry_k(old := state of w, new := joint)        in the order of members
 
 Every team writes its state to shared memory in FP32; every thread then reads the same place of all sides. A team
-without a trip brings the identity, which the carry keeps (``exp_diff`` is 0 where its first argument is minus infinity).
+without a trip brings the identity, which the carry keeps: ``exp_diff`` is 0 where its first argument is -inf.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cleave.codegen.dependence import column_by_column
@@ -63,10 +65,9 @@ def _written(em: Emission, c: Accumulator) -> _Sides:
         case Fragment(value, column):
             blocks = blocks_of(em, column)
             sides = _side(em, name, rows * blocks * 8 * 4)
-            with em.writer.unrolled("h", 2), em.writer.block(f"if ({_row_exists(em, c)})"):
-                with em.writer.unrolled("n", blocks):
-                    pair = f"{value}[n][2 * h], {value}[n][2 * h + 1]"
-                    em.writer.line(f"shared_write_two({name} + team * {sides.step} + {_place(em)}, {pair});")
+            with _rows_and_groups(em, c, blocks, ""):
+                pair = f"{value}[n][2 * h], {value}[n][2 * h + 1]"
+                em.writer.line(f"shared_write_two({name} + team * {sides.step} + {_place(em)}, {pair});")
         case RowVector(value):
             sides = _side(em, name, rows * 4)
             with em.writer.unrolled("h", 2):
@@ -87,12 +88,21 @@ def _side(em: Emission, name: str, size: int) -> _Sides:
 
 
 def _place(em: Emission) -> str:
-    """Where a thread keeps entries 2h and 2h + 1 of a fragment's group n: the same thread of another team reads them."""
+    """Where a thread keeps entries 2h and 2h + 1 of a fragment's group n, for the same thread of another team."""
     return f"((n * 2 + h) * {32 * em.binding.warps_a_team} + member) * 8"
 
 
-def _row_exists(em: Emission, c: Accumulator) -> str:
-    return exists(em, [a for a in c.axes if a in em.rows], row_at(em))
+@contextmanager
+def _rows_and_groups(em: Emission, c: Accumulator, blocks: int, mine: str) -> Generator[None]:
+    """Over the rows h of a thread that exist, and the groups n of columns."""
+    present = exists(em, [a for a in c.axes if a in em.rows], row_at(em))
+    with (
+        em.writer.unrolled("h", 2),
+        em.writer.block(f"if ({present})"),
+        em.writer.unrolled("n", blocks),
+        em.writer.block(mine),
+    ):
+        yield
 
 
 def _read_small(em: Emission, c: Accumulator, sides: _Sides) -> None:
@@ -121,10 +131,9 @@ def _read_fragments(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sid
             continue
         name, blocks = em.names.fresh(f"{other.name}_side"), blocks_of(em, layout.column)
         em.writer.line(f"float {name}[{blocks}][4] = {{}};")
-        with em.writer.unrolled("h", 2), em.writer.block(f"if ({_row_exists(em, other)})"):
-            with em.writer.unrolled("n", blocks), em.writer.block(mine):
-                where = f"{sides[other.name].address} + w * {sides[other.name].step} + {_place(em)}"
-                em.writer.line(f"shared_read_two({name}[n][2 * h], {name}[n][2 * h + 1], {where});")
+        with _rows_and_groups(em, other, blocks, mine):
+            where = f"{sides[other.name].address} + w * {sides[other.name].step} + {_place(em)}"
+            em.writer.line(f"shared_read_two({name}[n][2 * h], {name}[n][2 * h + 1], {where});")
         em.layouts[f"{other.name}~"] = Fragment(name, layout.column)
 
 

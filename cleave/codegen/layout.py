@@ -1,6 +1,6 @@
-"""Layouts: where a value of a tile program lives while a kernel of the skeleton ``cta-ring`` runs.
+"""Layouts: where a value of a tile program lives while a kernel of either ring skeleton runs.
 
-A block has 16 rows a warp. *Rows* are the tiled grid axes of ``Binding.rows`` (a product is flattened, slowest first);
+A team has 16 rows a warp. *Rows* are the tiled grid axes of ``Binding.rows`` (a product is flattened, slowest first);
 lane l of a warp owns rows l/4 and l/4 + 8 and, of every eight columns, 2(l%4) and the next: the C fragment of
 mma.m16n8k16.
 
@@ -76,6 +76,6 @@ class Inline:
 Layout = Fragment | RowVector | Scaled | Rounded | SharedTile | SharedVector | Uniform | Inline
 
 ALLOWED = (
-    "cta-ring holds rows x one axis or rows alone in registers, one axis without rows as a vector, "
+    "a kernel holds rows x one axis or rows alone in registers, one axis without rows as a vector, "
     "and loaded 16-bit tiles (rows or an axis x a contiguous axis) in shared memory"
 )

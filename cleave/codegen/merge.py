@@ -47,9 +47,9 @@ def arrive(em: Emission, tiles: Sequence[str], counts: Sequence[str]) -> None:
             which = tile if which == "0" else f"({which} * {count} + {tile})"
     em.writer.line("// the block that arrives last merges")
     em.writer.line("__shared__ int arrived_last;")
-    em.writer.line("publish();")
     em.writer.line("block_barrier();")
     with em.writer.block("if (thread == 0)"):
+        em.writer.line("publish();")  # what the block has written: the barrier ordered it before this thread's fence
         em.writer.line(f"arrived_last = arrive({counter} + {which}) == {total} - 1;")
         em.writer.line(f"if (arrived_last) reset({counter} + {which});")
         em.writer.line("publish();")

@@ -154,8 +154,12 @@ def _atom_multiple(em: Emission, atom: Atom) -> int:
 
 def covered(em: Emission, a: Axis) -> bool:
     """Whether every position of the tile exists, known when compiling."""
-    extent = em.extent(a).constant
-    return extent is not None and a in em.program.whole and extent >= em.size(a)
+    extent, size = em.extent(a).constant, em.size(a)
+    if extent is None:
+        return False
+    if a in em.program.whole:
+        return extent >= size
+    return extent % size == 0 and em.start_multiples.get(a, 1) % size == 0  # tiles start before the end
 
 
 _FIRST_BEYOND = 2**31

@@ -33,9 +33,8 @@ def store(em: Emission, s: Store) -> None:
 def _without_rows(em: Emission, s: Store, columns: list[Axis], pointer: str) -> None:
     if not columns:
         text = Printer(em, At()).element(s.value)
-        em.writer.line(
-            f"if ({em.team.thread} == 0) write({pointer} + {offset_text(em, em.offset(s.output, s.indices), At())}, {text});"
-        )
+        where = offset_text(em, em.offset(s.output, s.indices), At())
+        em.writer.line(f"if ({em.team.thread} == 0) write({pointer} + {where}, {text});")
         return
     axis = columns[0]
     at = At({axis: em.inside(axis, "r")}, {axis: "r"})

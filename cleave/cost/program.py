@@ -5,8 +5,8 @@
 
 Matmul and exponentials add up, as measured for kernels of this structure on the H200 (no overlap between them).
 Memory is the slowest of: distinct bytes over the memory's bandwidth, all bytes over the second-level cache's (of
-which a multiprocessor draws its share), and what the loads in flight of the resident blocks can carry. Overlap, bank conflicts and clocks under load are not
-modelled. All times are in seconds inside.
+which a multiprocessor draws its share), and what the loads in flight of the resident blocks can carry. Overlap, bank
+conflicts and clocks under load are not modelled. All times are in seconds inside.
 """
 
 from __future__ import annotations

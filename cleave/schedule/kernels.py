@@ -84,8 +84,9 @@ def merge_kernel(s: Setting, piece: Piece, first: Kernel) -> Kernel | None:
     assert split is not None
     roles = merge_roles(first.placement.roles, piece.graph, split.outer)
     lowered = lower(piece.graph, Plan(roles, fuse=r.config.ablation.horizontal_fusion), piece.folds)
-    tiles = {a: first.binding.tiles.get(a, SLICE) for a in program_axes(lowered.program)}
-    tiles |= {a: SLICE for a in tiles if roles.get(a) == ("loop",)} | {a: 1 for a in lowered.program.unit}
+    part = SLICE if first.binding.teams == 1 else 2 * SLICE  # teams divide the slices: fewer, wider ones for each
+    tiles = {a: first.binding.tiles.get(a, part) for a in program_axes(lowered.program)}
+    tiles |= {a: part for a in tiles if roles.get(a) == ("loop",)} | {a: 1 for a in lowered.program.unit}
     if lowered.program.grid != tuple(a for a in first.program.grid if a is not split.outer):
         r.reject("the merge has another grid than the partials")
         return None

@@ -3,7 +3,7 @@
 ``cta-ring``   all warps of a block share a ring of shared-memory tiles fed by cp.async; each warp owns 16 rows;
 mma.sync m16n8k16.
 ``warp-ring``  the same, but the warps form several teams along the reduction: each has all rows of the block, a ring
-of its own and every so-manieth trip; the states are joined by the fold's carry. For few rows, where memory is the limit.
+of its own and every so-manieth trip; the fold's carry joins their states. For few rows, where memory is the limit.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from cleave.candidate import Candidate, as_written
@@ -15,14 +14,7 @@ from cleave.tile.plan import Schedule
 from cleave.verify import check_executable
 from experiments.e00_smoke.config import OPERATORS, TARGET, Operator
 from experiments.e00_smoke.search import candidate_of, schedule_of
-
-
-@dataclass
-class Checked:
-    """Rows of one operator, and what to print of it."""
-
-    records: list[Record] = field(default_factory=list[Record])
-    lines: list[str] = field(default_factory=list[str])
+from experiments.tally import Checked
 
 
 def check_operator(name: str, shapes: Sequence[Mapping[str, int]], drawn: Sequence[Mapping[str, int]]) -> Checked:

@@ -12,9 +12,10 @@ from cleave.errors import CleaveError
 from cleave.pipeline import emit
 from cleave.records import Outcome, Record
 from cleave.runtime.timing import Contender, rotation, time_contenders
-from experiments.e00_smoke.checks import Checked, check_row
+from experiments.e00_smoke.checks import check_row
 from experiments.e00_smoke.config import Operator
 from experiments.e00_smoke.search import candidate_of, schedule_of
+from experiments.tally import Checked
 
 D = 128
 WHOLE_ERROR = 2e-3

@@ -184,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       for (int x = 0; x < 1; x++) {
         const int r = thread / 4 + x * 32, c = thread % 4;
         if (r < 16) {
-          const bool present = (n2_start + (r % 2)) < 2 && (s_start + (r / 2)) < dim_s;
+          const bool present = (s_start + (r / 2)) < dim_s;
           copy_chunk(q_1_tile + swizzle<4>(r, c), q_1_source + (present ? (((i64)(n2_start + (r % 2)) * dim_s * 32) + (c * 8) + ((i64)(s_start + (r / 2)) * 32)) : 0), present ? 16 : 0);
         }
       }
@@ -410,10 +410,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       const u32 s2_sides = shared_base + 2048;
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (n2_row[h] < 2 && s_row[h] < dim_s) {
+        if (s_row[h] < dim_s) {
           #pragma unroll
           for (int n = 0; n < 4; n++) {
-            shared_write_two(s2_sides + team * 2048 + ((n * 2 + h) * 32 + member) * 8, s2[n][2 * h], s2[n][2 * h + 1]);
+            {
+              shared_write_two(s2_sides + team * 2048 + ((n * 2 + h) * 32 + member) * 8, s2[n][2 * h], s2[n][2 * h + 1]);
+            }
           }
         }
       }
@@ -464,7 +466,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         float s2_side[4][4] = {};
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          if (n2_row[h] < 2 && s_row[h] < dim_s) {
+          if (s_row[h] < dim_s) {
             #pragma unroll
             for (int n = 0; n < 4; n++) {
               if (n % 4 == team) {
@@ -494,21 +496,21 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (team == 0 && pair == 0 && n2_row[h] < 2 && s_row[h] < dim_s) write(pm + (((i64)dim_b * dim_kv * dim_s * t_o_tile * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), m1[h]);
+        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pm + (((i64)dim_b * dim_kv * dim_s * t_o_tile * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), m1[h]);
       }
     }
     // pl[t_o, b, kv, n2, s] = s1
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (team == 0 && pair == 0 && n2_row[h] < 2 && s_row[h] < dim_s) write(pl + (((i64)dim_b * dim_kv * dim_s * t_o_tile * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), s1[h]);
+        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pl + (((i64)dim_b * dim_kv * dim_s * t_o_tile * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), s1[h]);
       }
     }
     // po[t_o, b, kv, n2, s, n32] = s2
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (n2_row[h] < 2 && s_row[h] < dim_s) {
+        if (s_row[h] < dim_s) {
           float* target = po + (0 + ((i64)dim_b * dim_kv * dim_s * t_o_tile * 64) + ((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_row[h] * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 4; n++) {
@@ -520,9 +522,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
   }
   // the block that arrives last merges
   __shared__ int arrived_last;
-  publish();
   block_barrier();
   if (thread == 0) {
+    publish();
     arrived_last = arrive(part_arrived + (((b_tile * dim_kv + kv_tile) * 1 + n2_tile) * s_tiles + s_tile)) == 3 - 1;
     if (arrived_last) reset(part_arrived + (((b_tile * dim_kv + kv_tile) * 1 + n2_tile) * s_tiles + s_tile));
     publish();
@@ -541,6 +543,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     float s2_2[2] = {0.f, 0.f};
     const int t_o_low = 0;
     const int t_o_high = 3;
+    #pragma unroll 8
     for (int t_o_tile_2 = t_o_low + team * 1; t_o_tile_2 < t_o_high; t_o_tile_2 += 4) {
       const int t_o_at = t_o_tile_2;
       const float m1_before_2[2] = {m1_2[0], m1_2[1]};
@@ -548,7 +551,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       float pm_2[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        pm_2[h] = read_fresh(pm + (((i64)dim_b * dim_kv * dim_s * t_o_at * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), n2_row[h] < 2 && s_row[h] < dim_s);
+        pm_2[h] = read_fresh(pm + (((i64)dim_b * dim_kv * dim_s * t_o_at * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
       }
       // m1 = max(m1~, ref('pm_2', n2, s))
       #pragma unroll
@@ -565,7 +568,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       float pl_1[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        pl_1[h] = read_fresh(pl + (((i64)dim_b * dim_kv * dim_s * t_o_at * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), n2_row[h] < 2 && s_row[h] < dim_s);
+        pl_1[h] = read_fresh(pl + (((i64)dim_b * dim_kv * dim_s * t_o_at * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
       }
       // e2[n2, s] = (ref('e1', n2, s) * ref('pl_1', n2, s))
       float e2_2[2];
@@ -653,13 +656,14 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       }
       const int t_o_low_2 = 0;
       const int t_o_high_2 = 3;
+      #pragma unroll 8
       for (int t_o_tile_3 = t_o_low_2; t_o_tile_3 < t_o_high_2; t_o_tile_3 += 1) {
         const int t_o_at_2 = t_o_tile_3;
         // pm_1[n2, s] = pm[t_o, b, kv, n2, s]
         float pm_1[2];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          pm_1[h] = read_fresh(pm + (((i64)dim_b * dim_kv * dim_s * t_o_at_2 * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), n2_row[h] < 2 && s_row[h] < dim_s);
+          pm_1[h] = read_fresh(pm + (((i64)dim_b * dim_kv * dim_s * t_o_at_2 * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
         }
         // e3[n2, s] = exp_diff(ref('pm_1', n2, s), ref('m1', n2, s))
         float e3[2];
@@ -671,12 +675,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         float po_1[2][4];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          const bool present = n2_row[h] < 2 && s_row[h] < dim_s;
+          const bool present = s_row[h] < dim_s;
           const float* source = po + (n32_start + ((i64)dim_b * dim_kv * dim_s * t_o_at_2 * 64) + ((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_row[h] * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 2; n++) {
             po_1[n][2 * h] = po_1[n][2 * h + 1] = 0.f;
-            if (present) read_fresh_pair(po_1[n][2 * h], po_1[n][2 * h + 1], source + n * 8, (n32_start + n * 8 + pair) < 32, (n32_start + n * 8 + pair + 1) < 32);
+            if (present) read_fresh_two(po_1[n][2 * h], po_1[n][2 * h + 1], source + n * 8);
           }
         }
         // e4[n2, s, n32] = (ref('e3', n2, s) * ref('po_1', n2, s, n32))
@@ -710,11 +714,11 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       {
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          if (n2_row[h] < 2 && s_row[h] < dim_s) {
+          if (s_row[h] < dim_s) {
             f16* target_2 = out + (n32_start + ((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_row[h] * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
             #pragma unroll
             for (int n = 0; n < 2; n++) {
-              if ((n32_start + n * 8 + pair) < 32) write_pair(target_2 + n * 8, e6[n][2 * h], e6[n][2 * h + 1], (n32_start + n * 8 + pair + 1) < 32);
+              write_two(target_2 + n * 8, e6[n][2 * h], e6[n][2 * h + 1]);
             }
           }
         }
@@ -736,7 +740,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (team == 0 && pair == 0 && n2_row[h] < 2 && s_row[h] < dim_s) write(lse + (((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), e8[h]);
+        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(lse + (((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), e8[h]);
       }
     }
   }

@@ -49,7 +49,9 @@ def kernel(
     given = {axes[w.split()[0]]: (w.split()[1],) for w in roles.split(",") if w.split()}
     plan = Plan({a: given.get(a, ("whole",)) for a in g.axes}, absorb=absorb)  # type: ignore[arg-type]
     lowered = lower(g, plan, softmax_folds(g))
-    binding = Binding({axes[n]: size for n, size in tiles.items()}, tuple(axes[r] for r in rows.split()), warps, stages, teams)
+    binding = Binding(
+        {axes[n]: size for n, size in tiles.items()}, tuple(axes[r] for r in rows.split()), warps, stages, teams
+    )
     skeleton = "cta-ring" if teams == 1 else "warp-ring"
     return KernelPlan(lowered.program, binding, skeleton, lowered.notes, chain)
 

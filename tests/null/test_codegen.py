@@ -128,7 +128,7 @@ output out: float16[m, n, k] @ [m, n, k] = a[m, n] * b[m, k]
 def test_a_matmul_without_rows_is_refused():
     plan = cases.kernel(cases.MATMUL, "m grid, n grid, k loop", cases.TILES, "m")
     moved = dataclasses.replace(plan, binding=dataclasses.replace(plan.binding, rows=()))
-    assert "value s1[m, n] is not expressible: cta-ring holds rows x one axis" in refusal(
+    assert "value s1[m, n] is not expressible: a kernel holds rows x one axis" in refusal(
         cases.schedule(cases.MATMUL, moved)
     )
 
@@ -150,4 +150,6 @@ def test_too_much_shared_memory_is_refused():
 
 def test_an_unknown_skeleton_is_refused():
     plan = dataclasses.replace(cases.kernel(cases.MATMUL, "m grid, n grid, k loop", cases.TILES, "m"), skeleton="row")
-    assert refusal(cases.schedule(cases.MATMUL, plan)) == "kernel matmul: skeleton 'row': emitted are cta-ring, warp-ring"
+    assert (
+        refusal(cases.schedule(cases.MATMUL, plan)) == "kernel matmul: skeleton 'row': emitted are cta-ring, warp-ring"
+    )

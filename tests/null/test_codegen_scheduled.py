@@ -49,6 +49,16 @@ def test_the_best_schedule_is_emitted_right(name, rng):
         assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_schedule_of_several_teams_is_emitted_right(name, rng):
+    case = CASES[name]()
+    plan = schedule(case.candidate, A100, case.shape, skeleton="warp-ring")[0]
+    assert {k.skeleton for k in plan.kernels} == {"warp-ring"}
+    for least in (0, 1):
+        sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+        assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
 @pytest.mark.parametrize("merge", ["second-launch", "last-arriving"])
 @pytest.mark.parametrize("name", SPLIT)
 def test_splits_are_emitted_right(name, merge, rng):

@@ -394,3 +394,22 @@ def test_a_call_with_another_compiled_in_value_is_refused() -> None:
     sizes = {"m": 3, "n": 4, "k": 5}
     with pytest.raises(ScheduleError, match=r"dim k = 5: compiled for 90"):
         run_schedule(s, case.inputs(default_rng(0), sizes), sizes)
+
+
+def test_few_rows_divide_the_loop_among_teams_and_many_do_not() -> None:
+    flash = flash_decoding(head=128, value=128).candidate
+    decode = schedule(flash, H200, {"kv": 8, "s": 1, "t": 8192})[0]
+    assert decode.kernels[0].skeleton == "warp-ring" and decode.kernels[0].binding.teams > 1
+    assert decode.bind["S"] > 1 and decode.merge == "last-arriving"
+    for m, skeleton in ((1, "warp-ring"), (64, "warp-ring"), (4096, "cta-ring")):
+        found = schedule(matmul().candidate, H200, {"m": m, "n": 4096, "k": 4096})[0]
+        assert {k.skeleton for k in found.kernels} == {skeleton}, m
+
+
+def test_a_skeleton_may_be_forced_and_splits_switched_off() -> None:
+    c = attention(head=128, value=128).candidate
+    bind = {"kv": 8, "s": 1, "t": 8192}
+    for name in ("cta-ring", "warp-ring"):
+        assert {k.skeleton for s in schedule(c, H200, bind, skeleton=name) for k in s.kernels} == {name}
+    off = Config(ablation=Ablation(split=False))
+    assert all(s.merge == "none" for s in schedule(c, H200, bind, off, skeleton="warp-ring"))
