@@ -96,6 +96,8 @@ template <class T> DEV float shared_read(u32 at) { note_read(at, 2); T x; memcpy
 template <class T> DEV void shared_write(u32 at, float x) { note_write(at, 2); T v = Convert<T>::of(x); memcpy(shared_bytes() + at, &v, 2); }
 DEV float shared_read_float(u32 at) { note_read(at, 4); float x; memcpy(&x, shared_bytes() + at, 4); return x; }
 DEV void shared_write_float(u32 at, float x) { note_write(at, 4); memcpy(shared_bytes() + at, &x, 4); }
+DEV void shared_read_two(float& x, float& y, u32 at) { note_read(at, 8); memcpy(&x, shared_bytes() + at, 4); memcpy(&y, shared_bytes() + at + 4, 4); }
+DEV void shared_write_two(u32 at, float x, float y) { note_write(at, 8); memcpy(shared_bytes() + at, &x, 4); memcpy(shared_bytes() + at + 4, &y, 4); }
 DEV void shared_write_word(u32 at, u32 x) { note_write(at, 4); memcpy(shared_bytes() + at, &x, 4); }
 DEV void shared_write_chunk(u32 at, const u32 (&x)[4]) { note_write(at, 16); memcpy(shared_bytes() + at, x, 16); }
 
