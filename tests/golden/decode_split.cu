@@ -103,6 +103,8 @@ DEV int least(int a, int b) { return a < b ? a : b; }
 DEV int greatest(int a, int b) { return a > b ? a : b; }
 DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
+DEV i64 floor_divide(i64 a, i64 b) { i64 q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
+DEV i64 floor_modulo(i64 a, i64 b) { return a - floor_divide(a, b) * b; }
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 

@@ -56,13 +56,13 @@ MUTANTS = {
     "merge before the last block": ("matmul, split, last arriving", r"== 3 - 1;", "== 3 - 2;"),
     "arrives before it publishes": (
         "matmul, split, last arriving",
-        r"publish\(\);(?=\n *block_barrier\(\);\n *if \(thread == 0\))",
+        r"publish\(\);(?=\n *arrived_last = )",
         "",
     ),
     "arrives before the other warps wrote": (
         "matmul, split, last arriving",
-        r"(publish\(\);)\n *block_barrier\(\);(?=\n *if \(thread == 0\))",
-        r"\1",
+        r"block_barrier\(\);(?=\n *if \(thread == 0\) \{\n *publish)",
+        "",
     ),
     "merges without a fence": ("matmul, split, last arriving", r"publish\(\);(?=\n *\}\n *block_barrier)", ""),
     "accumulator never started": ("matmul", r"s1\[n\]\[e\] = 0\.f;", ""),
