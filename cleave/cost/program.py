@@ -143,7 +143,8 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts) -> tuple[float, 
     cycles = work.trips * TRIP_CYCLES + work.joins * JOIN_CYCLES
     waiting = cycles / (rate * resident) + work.joined_bytes / (SHARED_BYTES_A_CYCLE * rate)
     issuing = min(1.0, max(1, min(resident, work.blocks / units)) * binding.warps / SCHEDULERS)
-    in_flight = min(work.blocks, units * resident) * max(work.shared_bytes, LOADS_A_WARP * binding.warps)
+    ring = work.shared_bytes * (binding.stages - 1) // binding.stages  # one slot is being read
+    in_flight = min(work.blocks, units * resident) * max(ring, LOADS_A_WARP * binding.warps)
     moved = work.loaded_bytes + work.stored_bytes
     memory = max(
         (work.distinct_bytes + work.stored_bytes) / facts.read_bandwidth,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import replace as replaced
+from math import prod
 
 from cleave.cost.program import Work, modelled, program_work, refusal
 from cleave.errors import ScheduleError
@@ -12,7 +13,7 @@ from cleave.ir.index import evaluate
 from cleave.schedule.bindings import SLICE, bindings
 from cleave.schedule.lower import Lowered, lower
 from cleave.schedule.partition import Piece
-from cleave.schedule.placement import Placement, placements
+from cleave.schedule.placement import Placement, Sizes, placements
 from cleave.schedule.request import Request
 from cleave.schedule.roles import Plan
 from cleave.schedule.splits import base_extent, merge_roles
@@ -20,6 +21,9 @@ from cleave.schedule.variants import Variant
 from cleave.tile.plan import Binding
 from cleave.tile.program import Program, program_axes
 from cleave.tile.skeleton import Skeleton, refusals
+
+MANY_ROWS = 512
+"""Rows of one batch element above which dividing the reduction among warps is not considered."""
 
 USUAL_CHUNK = 64
 """Tile of a chunk axis while none is chosen yet; only sizes of other axes are read off it."""
@@ -71,11 +75,17 @@ def kernels(s: Setting, piece: Piece) -> list[Kernel]:
             break
         lowered = lower(piece.graph, Plan(placement.roles, fuse=r.config.ablation.horizontal_fusion), piece.folds)
         r.tiled_names |= {a.name for a in program_axes(lowered.program) if a not in lowered.program.unit}
-        for skeleton in r.skeletons:
+        for skeleton in (k for k in r.skeletons if _worth_trying(k, r, placement, sizes)):
             for binding in _bindings(s, lowered.program, placement, skeleton):
                 made = _costed(s, lowered, placement, binding, skeleton)
                 out += [made] if made is not None else []
     return sorted(out, key=lambda k: modelled([(k.work, k.binding)], r.target, 1).microseconds)
+
+
+def _worth_trying(skeleton: Skeleton, r: Request, placement: Placement, sizes: Sizes) -> bool:
+    """Teams along the reduction are for rows that do not fill the device; who asks for them gets them anyway."""
+    rows = prod(sizes.extent(a) or 1 for a in placement.rows)
+    return len(r.skeletons) == 1 or max(skeleton.teams) == 1 or rows <= MANY_ROWS
 
 
 def merge_kernel(s: Setting, piece: Piece, first: Kernel) -> Kernel | None:

@@ -22,6 +22,7 @@ from cleave.runtime.executable import Executable
 from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
+from tests.null import team_cases
 
 torch = pytest.importorskip("torch")
 
@@ -48,9 +49,12 @@ def call(run: Executable, operator: OperatorSource, arrays: Mapping[str, Any], s
     return {name: t.to(torch.float64).cpu().numpy() for name, t in outputs.items()}
 
 
-@pytest.mark.parametrize("name", cases.CASES)
+KERNELS = {**cases.CASES, **team_cases.CASES}
+
+
+@pytest.mark.parametrize("name", KERNELS)
 def test_the_kernel_equals_the_graph_and_the_emulator(name, rng):
-    case = cases.CASES[name]()
+    case = KERNELS[name]()
     operator = generate(case.schedule)
     run = executable_from(operator, device.target().arch)
     for sizes in case.sizes:
