@@ -64,16 +64,8 @@ def decode_split(merge: Merge, mask: str = "causal", *, count: int = 3, queries:
     first = cases.kernel(part, roles, tiles, "s n2", warps=4, stages=3, teams=4)
     merge_roles = "b unit, kv unit, n2 grid, s grid, t_o step, n32 loop"
     second = cases.kernel(join, merge_roles, {"s": 8, "n2": 2, "n32": 16}, "s n2", warps=4, stages=3, teams=4)
-    g = parse_graph(cases.attention_text(mask))
-    made = cases.schedule(
-        g,
-        first,
-        second,
-        bind={"S": count},
-        temporaries=first.program.outputs,
-        merge=merge,
-        chunks=(cases.chunk("t", count, 32),),
-    )
+    cut = cases.chunk("t", count, 32)
+    made = cases.split_schedule(cases.attention_text(mask), first, second, merge, cut)
     return Case(made, tuple({"b": 1, "kv": 2, "s": queries, "t": t} for t in LENGTHS))
 
 
