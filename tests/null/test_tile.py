@@ -267,7 +267,7 @@ def test_the_cost_model_counts_work_traffic_and_resources() -> None:
     tiles = 2 * 32 * 16 * 2048 * 128 * 2  # K and V once for each block of rows
     assert work.loaded_bytes == tiles + 2048 * 32 * 128 * 2
     assert work.distinct_bytes == 3 * 32 * 2048 * 128 * 2
-    assert work.shared_bytes == (128 * 128 + 2 * 2 * 64 * 128) * 2
+    assert work.shared_bytes == (128 * 128 + b.stages * 2 * 64 * 128) * 2
     assert 128 <= work.registers <= 200
 
 
