@@ -34,7 +34,7 @@ def declare(em: Emission, acc: Accumulator) -> None:
         em.layouts[acc.name] = RowVector(name)
     elif columns:
         em.layouts[acc.name] = new_vector(em, name, columns[0], acc.op)
-        em.writer.line("block_barrier();")  # a loop without trips has no other between the identity and its readers
+        em.writer.line(em.team.barrier)  # a loop without trips has no other between the identity and its readers
     else:
         em.writer.line(f"float {name} = {start};")
         em.layouts[acc.name] = Uniform(name)
