@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -16,6 +17,10 @@ from cleave.rewrite.rule import Exactness, Rule, Signature, options_of, read_rul
 from cleave.rewrite.sexp import Command, read, show
 
 REWRITING = frozenset({"rule", "rewrite", "birewrite"})
+DECLARING = frozenset({"ruleset", "sort", "datatype", "constructor", "function", "relation"})
+"""With ``REWRITING`` what a rule file may say. Others act: they run, state facts, read and write files."""
+
+_UNION = re.compile(r"\(\s*union\b")
 ANALYSIS = "analysis"
 
 
@@ -193,12 +198,16 @@ def _read_file(path: Path, earlier: Iterable[Command]) -> RuleFile:
 
 def _is_named(command: Command, path: Path) -> bool:
     """Whether a command is a rule of the book; supporting rules (analysis, demand) have no name and no equation."""
-    if command.head not in REWRITING:
+    where = location_of(path, command.line)
+    if command.head in DECLARING:
         return False
-    options, where = options_of(command), location_of(path, command.line)
+    if command.head not in REWRITING:
+        allowed = ", ".join(sorted(DECLARING | REWRITING - {"birewrite"}))
+        raise RuleError(f"{command.head} is not read; allowed are {allowed}", location=where)
+    options = options_of(command)
     if command.head == "birewrite":
         raise RuleError("birewrite is not read; state the two directions as two named rules", location=where)
-    rewrites = command.head == "rewrite" or "(union " in command.text
+    rewrites = command.head == "rewrite" or _UNION.search(command.text) is not None
     if ":name" not in options:
         if rewrites:
             raise RuleError("a rule that rewrites needs a :name and a comment", location=where)

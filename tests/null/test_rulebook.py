@@ -282,6 +282,19 @@ WRONG = {
     ),
     "no name": (GOOD.replace(' :name "square"', ""), RuleError, r"extra\.egg:10: a rule that rewrites needs a :name"),
     "both directions": (GOOD.replace("(rewrite", "(birewrite"), RuleError, r"extra\.egg:10: birewrite is not read"),
+    "a file that is written": (
+        GOOD + '(output "stolen.txt" (Neg (NegInf)))',
+        RuleError,
+        r"extra\.egg:11: output is not read; allowed are constructor, ",
+    ),
+    "a file that is read": (GOOD + '(include "other.egg")', RuleError, r"extra\.egg:11: include is not read"),
+    "a run": (GOOD + "(run 10)", RuleError, r"extra\.egg:11: run is not read"),
+    "a fact": (GOOD + "(union (NegInf) (Neg (NegInf)))", RuleError, r"extra\.egg:11: union is not read"),
+    "a rule without a name, laid out": (
+        "(ruleset extra)\n(rule ((= e (Exp a))) ((union\n e a)) :ruleset extra)",
+        RuleError,
+        r"extra\.egg:2: a rule that rewrites needs a :name",
+    ),
     "a name in use": (GOOD.replace("square", "factor"), RuleError, r"extra\.egg:10: rule factor is already defined at"),
     "two equations": (
         GOOD.replace("(rewrite (Mul a a) (Sq a)", "(rule ((= e (Mul a a))) ((union e (Sq a)) (union e (Mul a a)))"),
