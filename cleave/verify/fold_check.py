@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -30,7 +31,8 @@ State = tuple[Array, ...]
 _CHUNKINGS = 2
 _MOST_CHUNKS = 5
 _FIRST = ((Chunks.ONE, 0), (Chunks.SOME, 1), (Chunks.MANY, 0))
-"""Of the small instantiations: one chunk, some with slack, more than the extent."""
+"""Of the small instantiations: one chunk, some with slack, more than the extent; and the largest, where a mask leaves
+several chunks of a row."""
 _MORE = 5
 """And as many others, at random."""
 
@@ -58,7 +60,9 @@ def check_folds(c: Candidate, references: Sequence[Reference], rng: np.random.Ge
 def _selected(references: Sequence[Reference], rng: np.random.Generator) -> list[Reference]:
     """A chunking costs as much as an instance, so folds are tried on fewer."""
     wanted = [next((r for r in references if (r.sizes.chunks, r.sizes.slack) == kind), None) for kind in _FIRST]
-    first = [r for r in wanted if r is not None]
+    large = sorted(references, key=lambda r: -prod(max(n, 1) for n in r.sizes.dims.values()))
+    wanted += [next((r for r in large if r.sizes.chunks is kind), None) for kind in (Chunks.SOME, Chunks.MANY)]
+    first = list({id(r): r for r in wanted if r is not None}.values())
     rest = [references[int(n)] for n in rng.permutation(len(references))]
     return [*first, *[r for r in rest if not any(r is f for f in first)][:_MORE]]
 

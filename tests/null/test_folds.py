@@ -1,6 +1,7 @@
 """Folds: what they say is checked here from their definition, on fresh data, for every candidate that brings one."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace as with_field
 from functools import cache
 from typing import Any
 
@@ -66,6 +67,26 @@ def test_one_instance_does_not_vouch_for_a_fold(seen: str) -> None:
     assert any(c.splits for c in candidates) and any(len(f.members) == 3 for c in candidates for f in c.folds)
     for c in candidates:
         assert verify(c).passed, f"{verify(c).summary()}\n{c.text()}"
+
+
+def windowed(q, k, v):
+    scores = ops.einsum("hsd,htd->hst", q, k) * 0.3
+    i, j = scores.position("s"), scores.position("t")
+    scores = ops.where((j <= i) & (j + 5 > i), scores, -np.inf)
+    return ops.einsum("hst,hte->hse", ops.softmax(scores, axis="t"), v)
+
+
+def test_a_wrong_join_is_caught_where_a_mask_leaves_few_keys() -> None:
+    """A row that sees one chunk only says nothing about joining two."""
+    g = trace(windowed, q="h s d=8", k="h t d", v="h t e=16")
+    (c, *_) = (c for c in search(g, config=QUICK).candidates if c.splits)
+    assert verify(c).passed
+    for n, f in enumerate(c.folds):
+        for k in range(1, len(f.members)):
+            old = next(t for t in walk(f.carry[k]) if isinstance(t, Ref) and t.name == f"old{k}")
+            carry = tuple(old if j == k else t for j, t in enumerate(f.carry))
+            folds = tuple(with_field(f, carry=carry) if j == n else other for j, other in enumerate(c.folds))
+            assert not verify(with_field(c, folds=folds)).passed, (f.axis, k)
 
 
 def test_flash_decoding_folds_within_a_chunk_and_over_chunks() -> None:
