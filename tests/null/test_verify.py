@@ -296,7 +296,7 @@ def test_folds_of_attention_hold_on_every_chunking() -> None:
     for c in (made.unsplit, made.split):
         found = _fold_outcome(c)
         assert found.outcome is Outcome.PASSED, found
-        assert found.instances == 8
+        assert found.instances >= 8
 
 
 @pytest.mark.parametrize("wrong", ["sign", "dropped", "not total"])
