@@ -13,7 +13,7 @@ from cleave.errors import CleaveError
 from experiments.e03_decode.config import DRAWN, GRID, MATMULS, OPERATORS, RECORDS, TIMED, Timed
 from experiments.tally import Tally
 
-PARTS = ("times", "drawn", "matmuls", "checks")
+PARTS = ("times", "drawn", "matmuls", "host", "checks")
 
 
 def measure(minutes: float, parts: Sequence[str], tried: int) -> int:
@@ -21,6 +21,7 @@ def measure(minutes: float, parts: Sequence[str], tried: int) -> int:
     from cleave.runtime.device import properties
     from cleave.runtime.watchdog import Worker
     from experiments.e03_decode.checks import check_operator
+    from experiments.e03_decode.host import time_host
     from experiments.e03_decode.timing import time_decode, time_matmul
 
     start = time.monotonic()
@@ -33,6 +34,8 @@ def measure(minutes: float, parts: Sequence[str], tried: int) -> int:
             table += tally.run(worker, "times.jsonl", f"decode {p}", time_decode, p, tried)
         for dims in MATMULS if "matmuls" in parts else ():
             table += tally.run(worker, "times.jsonl", f"matmul {dims}", time_matmul, dims, tried)
+        if "host" in parts:
+            table += tally.run(worker, "times.jsonl", "host time", time_host, TIMED[0])
         for op in OPERATORS if "checks" in parts else ():
             tally.run(worker, "checks.jsonl", op.name, check_operator, op, GRID)
     print(f"{tally.rows} rows, {tally.bad} bad, {tally.compiles} compiles after the first call of an operator")

@@ -1,0 +1,63 @@
+"""Host time: what a call of a compiled operator costs the Python thread that makes it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cleave.pipeline import emit
+from cleave.records import Outcome, Record
+from cleave.runtime import cuda
+from cleave.schedule import schedule
+from cleave.target import Target
+from experiments.e03_decode.config import HOST_MICROSECONDS, TARGET, Timed
+from experiments.e03_decode.search import candidate_of
+from experiments.tally import Checked
+
+ROUNDS, CALLS = 200, 50
+
+
+def time_host(point: Timed) -> Checked:
+    """Calls on tensors of torch with an output given, by position and by name, with allocation, and prepared."""
+    import torch
+
+    run = emit(schedule(candidate_of("attention"), Target(TARGET), point.dims)[0])
+    like: dict[str, Any] = {"device": "cuda", "dtype": torch.float16}
+    kv = (point.b, point.kv_heads, point.t, point.d)
+    q, k, v = (torch.randn(s, **like) for s in ((point.b, point.kv_heads * point.dims["group"], 1, point.d), kv, kv))
+    out = run(q, k, v)
+    reference = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    error = float((out.float() - reference.float()).norm() / reference.float().norm())
+    forms: dict[str, Callable[[], object]] = {
+        "call": lambda: run(q, k, v, out=out),
+        "call by keywords": lambda: run(q=q, k=k, v=v, out=out),
+        "call that allocates": lambda: run(q, k, v),
+        "prepared": run.prepare(q, k, v, out=out),
+    }
+    found = Checked()
+    for form, call in forms.items():
+        microseconds = _host_microseconds(call)
+        workload = {"operator": "host time", "form": form, **point.dims}
+        outcome = Outcome.OK if error < 2e-3 else Outcome.WRONG
+        check = {"error": error}
+        found.records.append(
+            Record(workload=workload, outcome=outcome, check=check, quantiles={"q50": microseconds}, details={})
+        )
+        verdict = "" if microseconds <= HOST_MICROSECONDS else ", missed"
+        found.lines.append(f"host time of a {form}: {microseconds:.2f} us (goal {HOST_MICROSECONDS:g}{verdict})")
+    return found
+
+
+def _host_microseconds(call: Callable[[], object]) -> float:
+    """Median over rounds; every round begins with an idle GPU, and is too short to fill its queue."""
+    found: list[float] = []
+    for _ in range(ROUNDS):
+        cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        found.append((time.perf_counter() - began) / CALLS)
+    cuda.synchronize()
+    return 1e6 * statistics.median(found)
