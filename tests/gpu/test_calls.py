@@ -1,4 +1,4 @@
-"""Calls on a GPU: the short way, prepared calls, graphs whose lengths change, two devices, host time, isolation."""
+"""Calls on a GPU: the short way, prepared calls, graphs whose lengths change, two devices, every form, isolation."""
 
 from __future__ import annotations
 
