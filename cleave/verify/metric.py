@@ -7,7 +7,8 @@
 u is the unit roundoff of the coarsest storage type among the inputs and the output. The sum of |terms| of an output is
 the value of its *magnitude* term: the same term over absolute values, with sums in the place of differences. Where a
 kernel rounds a computed operand of a matmul to float16, the operand counts as at least the least normal number: below
-it, rounding is absolute.
+it, rounding is absolute. Under a function that is about its argument near 0 (silu, tanh, maximum, minimum) a sum
+counts with the rounding of float32.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ MAGNITUDE = "{}__magnitude"
 _LEAST_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
 _FROBENIUS = {"bfloat16": 8e-3}
 _NEGLIGIBLE = 1e-280
+_SINGLE = 2.0**-13
+"""The unit roundoff of float32, in which sums are kept, in those of float16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +195,17 @@ def _magnitude_node(t: Term, made: dict[Term, Term], least: float) -> Term:
             return Reduce("sum", axis, _summed(body, made, least))
         case Where(pred, a, b):
             return Where(pred, made[a], made[b])
+        case Map("silu" | "tanh" | "maximum" | "minimum", args):
+            return reduce(lambda size, a: _with_sum(size, a, made), args, Map("abs", (t,)))
         case Load() | Map() | Reduce() | _:
             return Map("abs", (t,))
+
+
+def _with_sum(size: Term, a: Term, made: dict[Term, Term]) -> Term:
+    """A sum that cancels leaves its float32 rounding, and the function is as small as what is left of the sum."""
+    if made[a] is Map("abs", (a,)):
+        return size
+    return Map("add", (size, Map("mul", (Const(_SINGLE), made[a]))))
 
 
 @cache

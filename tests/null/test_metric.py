@@ -1,13 +1,21 @@
 """The metric lets pass what is rounded right, however small it is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cleave.frontend import ops
 from cleave.frontend.trace import trace
+from cleave.ir.axis import axis
+from cleave.ir.dim import dims
+from cleave.ir.graph import Input, apply, const, fold, graph, load
+from cleave.ir.interp import interpret
 from cleave.ir.op import round_to
 from cleave.verify import Outcome, check_executable
-from cleave.verify.metric import compare, storage
+from cleave.verify.metric import compare, graph_tolerance, storage, with_magnitudes
+from tests.null.scheduled_candidates import output
+from tests.null.terms import mul
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -41,3 +49,25 @@ def test_operands_that_are_rounded_below_the_least_normal_number_pass(scale: flo
 
     assert check_executable(run, g, inputs).outcome is Outcome.PASSED
     assert check_executable(lambda i, o: run(i, o, 1.01), g, inputs).outcome is Outcome.WRONG_VALUE
+
+
+@pytest.mark.parametrize("name", ["silu", "tanh", "relu"])
+def test_a_sum_that_cancels_under_a_function_keeps_its_float32_rounding(name: str, rng: np.random.Generator) -> None:
+    m, k = dims("m k")
+    i, j = axis("i", m), axis("j", k)
+    total = fold("sum", j, mul(load("X", i, j), load("W", j)))
+    gate = apply("maximum", total, const(0.0)) if name == "relu" else apply(name, total)
+    inputs = [Input("X", "float16", (m, k)), Input("W", "float16", (k,))]
+    g = graph("gate", inputs, [output("Y", gate, (m,), i, dtype="float16")])
+    x, w = rng.integers(-99, 99, (200, 64)) / 64, np.ones(64)
+    x[:, -1] = 2.0**-14 - x[:, :-1].sum(1)  # what is left is far below what was summed
+    found = interpret(with_magnitudes(g), {"X": x, "W": w})
+    allowed = replace(graph_tolerance(g, "Y"), frobenius=np.inf)
+    size = np.abs(x).sum(1)
+
+    def passes(error: float) -> bool:
+        shifted = interpret(g, {"X": np.c_[x, error * size], "W": np.ones(65)})["Y"]
+        return compare(round_to(shifted, "float16"), found["Y"], found["Y__magnitude"], allowed).passed
+
+    assert passes(2.0**-23)
+    assert not passes(2.0**-16)
