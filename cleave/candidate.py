@@ -22,7 +22,7 @@ import msgspec
 from cleave.errors import SavedFileError
 from cleave.ir.axis import Axis
 from cleave.ir.dim import Dim
-from cleave.ir.graph import Graph, Reduce, Term
+from cleave.ir.graph import Graph, Reduce, Ref, Term, walk
 from cleave.ir.index import spell
 from cleave.ir.instance import CHUNKS, Instance, chunked, greatest_extent
 from cleave.ir.numerics import Numerics, numerics
@@ -262,6 +262,11 @@ def _loaded_fold(saved: _SavedFold, g: Graph, where: str) -> Fold:
             raise SavedFileError(f"fold member {text!r} is no reduction", location=where)
         members.append(member)
     carry = tuple(parse_term(g, text, where) for text in saved.carry)
+    known = {f"{side}{k}" for side in ("old", "new") for k in range(len(members))}
+    unknown = sorted(t.name for t in walk(*carry) if isinstance(t, Ref) and t.name not in known)
+    if len(carry) != len(members) or unknown:
+        said = f"carried by {len(carry)} terms" + "".join(f", one of {name}" for name in unknown[:1])
+        raise SavedFileError(f"a fold of {len(members)} members is {said}", location=where)
     return Fold(_axis(g, saved.axis, where), tuple(members), carry, saved.absorbing)
 
 

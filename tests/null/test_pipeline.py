@@ -538,6 +538,15 @@ def _cut(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:200])
 
 
+def _other_carry(change: Callable[[list[str]], object]) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        saved = json.loads((folder / "candidates.json").read_bytes())
+        change(next(f["carry"] for c in saved["candidates"] for f in c["folds"]))
+        (folder / "candidates.json").write_text(json.dumps(saved))
+
+    return spoil
+
+
 def _spoil_one(kind: str, content: bytes | None) -> Callable[[Path], None]:
     def spoil(folder: Path) -> None:
         file = next(folder.glob(kind))
@@ -578,6 +587,11 @@ def _changed(name: str, old: str, new: str) -> Callable[[Path], None]:
         (
             _changed("schedule.json", '"seed": 0', '"seed": -1'),
             r"schedule\.json: is no saved result: Config: seed = -1",
+        ),
+        (_other_carry(list[str].pop), r"candidates\.json: a fold of 3 members is carried by 2 terms"),
+        (
+            _other_carry(lambda carry: carry.append(carry.pop().replace("old2", "old7"))),
+            r"candidates\.json: a fold of 3 members is carried by 3 terms, one of old7",
         ),
         (_spoil_one("graph.txt", b""), r"graph\.txt: is no graph: "),
         (_spoil_one("*.cubin", b"short"), r"\.cubin: is not what was saved: its checksum differs"),
