@@ -247,7 +247,7 @@ class Printer:
     em: Emission
     at: At
     hoisted: dict[Term, str] = field(default_factory=dict[Term, str])
-    bases: dict[Term, str] = field(default_factory=dict[Term, str])
+    bases: dict[tuple[Term, bool], str] = field(default_factory=dict[tuple[Term, bool], str])
 
     def element(self, term: TileTerm) -> str:
         match term:
@@ -279,16 +279,20 @@ class Printer:
                 return _MAPS[op].format(*(self.element(a) for a in args))
 
     def exponential(self, a: Term, b: Term) -> str:
-        """exp2(a * c - base): one multiply-add and one special function; a constant scale of a is part of c."""
-        em, factor = self.em, LOG2_E
+        """exp(a - b) at an element, b being of the row. A finite mask such as -1e9 is subtracted before it is scaled.
+
+        Where a constant scale of a was left to the reader, values are scores or -inf: one multiply-add in base 2.
+        """
+        em = self.em
         layout = em.layouts.get(a.name) if isinstance(a, Ref) else None
-        if isinstance(layout, Scaled):
-            text, factor = self.fragment(layout.base.name), layout.factor * LOG2_E
-        else:
-            text = self.element(a)
-        if b not in self.bases:
-            self.bases[b] = self.row_values("base", b, "exp_base({})")
-        return f"exp2_of(fmaf({text}, {number(factor)}, -{self.bases[b]}[{self.at.half}]))"
+        scaled = isinstance(layout, Scaled)
+        text = self.fragment(layout.base.name) if scaled else self.element(a)
+        if (b, scaled) not in self.bases:
+            self.bases[b, scaled] = self.row_values("base", b, "exp2_base({})" if scaled else "exp_base({})")
+        base = f"{self.bases[b, scaled]}[{self.at.half}]"
+        if scaled:
+            return f"exp2_of(fmaf({text}, {number(layout.factor * LOG2_E)}, -{base}))"
+        return f"exp_of({text} - {base})"
 
     def is_per_row(self, term: Term) -> bool:
         """At an element of a fragment, a term that all columns share."""

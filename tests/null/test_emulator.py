@@ -114,6 +114,7 @@ def test_variables_start_as_nonsense():
 def test_integers_that_overflow_are_refused():
     assert "the product of two integers overflows" in refused("int far = n * 100000000; write(y + far % n, 0.f);")
     assert "the sum of two integers overflows" in refused("int far = 2147483640 + n; write(y + far % n, 0.f);")
+    assert "has no negative" in refused("int far = -2147483647 - (n - 63); write(y + (-far) % n, 0.f);")
     assert "a division by zero" in refused("int none = thread / (n - 64); write(y + none, 0.f);")
     assert (run("i64 far = (i64)n * 100000000; write(y + thread, (float)far);") == 6.4e9).all()
 

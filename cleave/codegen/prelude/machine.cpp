@@ -191,6 +191,7 @@ void copies_wait_for(int left) {
 
 // ---- integers that do not fit: g++ calls these where it is told to check signed arithmetic
 #define OVERFLOWS(name, what) extern "C" void __ubsan_handle_##name(void*, void*, void*) { fail("thread %d: " what, machine.current); }
+extern "C" void __ubsan_handle_negate_overflow(void*, void*) { fail("thread %d: an integer has no negative", machine.current); }
 OVERFLOWS(add_overflow, "the sum of two integers overflows")
 OVERFLOWS(sub_overflow, "the difference of two integers overflows")
 OVERFLOWS(mul_overflow, "the product of two integers overflows")
