@@ -133,6 +133,7 @@ class _Checker:
                     self.define(name, term)
                     self.term(name, term, now)
                     self.positions(name, axes, now)
+                    self.extent(name, axes)
                     names |= {name}
                 case Update(accumulator, term):
                     self.update(accumulator, term, now)
@@ -148,6 +149,13 @@ class _Checker:
         if name in self.defined:
             raise self.fail(f"{name} is defined twice")
         self.defined[name] = term
+
+    def extent(self, name: str, axes: Iterable[Axis]) -> None:
+        """A mask along an axis that the value lacks makes another value, which must not stand in for the first."""
+        lacking = self.depends[name] - self.program.unit - set(axes)
+        if lacking:
+            names = ", ".join(sorted(a.name for a in lacking))
+            raise self.fail(f"{name} depends on {names}, which its tile lacks")
 
     def positions(self, name: str, axes: Iterable[Axis], here: _Open) -> None:
         for a in axes:
@@ -232,6 +240,7 @@ class _Checker:
         for c in s.accumulators:
             if c.name not in after:
                 raise self.fail(f"{c.name} is carried and never updated")
+            self.extent(c.name, c.axes)
 
 
 def _refs(term: Term) -> list[Ref]:

@@ -194,6 +194,13 @@ def broken(change: str) -> Program:
             replace(loop, body=(x, Let("e1", (ROW, K), Map("exp", (load("X", ROW, K),))), k, update)), store
         ),
         "bound of a later axis": program(replace(loop, upper=J.position), store),
+        "hidden axis": program(replace(loop, body=(x, e, replace(k, axes=(ROW,)), update)), store),
+        "fold over the grid": program(
+            replace(loop, body=(x, e, k, Update(acc, Reduce("sum", ROW, Ref("k1", (ROW, K)))))), store
+        ),
+        "stored for others": replace(
+            program(loop, Store("Y", (J.position,), Ref("s1", (ROW,)), (J,), once=(ROW,))), grid=(ROW, J)
+        ),
     }
     return changes[change]
 
@@ -213,6 +220,9 @@ def broken(change: str) -> Program:
         ("wide operand", "s1 multiplies k1, which is neither a narrow load nor a cast to a narrow type"),
         ("nested load", "e1 loads inside an expression"),
         ("bound of a later axis", "loop over k depends on j, which has no position there"),
+        ("hidden axis", "k1 depends on k, which its tile lacks"),
+        ("fold over the grid", "s1 folds over i, of which a block has one tile"),
+        ("stored for others", "the first tile of i stores s1 for all, which depends on it"),
     ],
 )
 def test_broken_programs_are_refused_with_the_reason(change: str, message: str) -> None:
