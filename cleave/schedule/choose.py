@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cleave.candidate import Candidate
 from cleave.config import Config
 from cleave.cost.program import modelled
+from cleave.errors import ScheduleError
 from cleave.ir.dim import is_dim
 from cleave.ir.index import Index, Pred, compare, index, symbols_of
 from cleave.schedule.kernels import Kernel, Setting, kernels, merge_kernel
@@ -14,6 +15,7 @@ from cleave.schedule.request import Forced, Request, make_request
 from cleave.schedule.splits import chunk_of
 from cleave.schedule.variants import Variant, variants
 from cleave.target import Target
+from cleave.tile.check import check_merge
 from cleave.tile.plan import KernelPlan, Merge, Schedule
 from cleave.tile.program import Store, statements
 
@@ -70,12 +72,23 @@ def _schedules(s: Setting) -> Iterator[Schedule]:
         if s.variant.merge == "last-arriving":
             merged = merge_kernel(bound, rest[0], kernel)
             if merged is not None:
-                yield _assembled(bound, [kernel, merged])
+                yield from _single_launch(_assembled(bound, [kernel, merged]), s.request)
             continue
         if kernel.chunk not in followers:
             followers[kernel.chunk] = [kernels(bound, piece) for piece in rest]
         if all(followers[kernel.chunk]):
             yield _assembled(bound, [kernel, *(found[0] for found in followers[kernel.chunk])])
+
+
+def _single_launch(plan: Schedule, r: Request) -> Iterator[Schedule]:
+    """The plan, unless its merge would read what the block did not wait for: a second launch waits for everything."""
+    first, second = plan.kernels
+    try:
+        check_merge(first, second)
+    except ScheduleError as error:
+        r.reject(str(error))
+        return
+    yield plan
 
 
 def _assembled(s: Setting, chosen: Sequence[Kernel]) -> Schedule:

@@ -139,12 +139,14 @@ DEV void read_fresh_pair(float& x, float& y, const float* p, bool first, bool se
   y = read_fresh(p + 1, second);
 }
 
-// exp_diff(a, b) = exp(a - b), and 0 where a = -inf whatever b. The base of b is finite, so that -inf minus it stays -inf.
+// exp_diff(a, b) = exp(a - b), and 0 where a = -inf whatever b. The base of b is finite, so that -inf minus it stays -inf. The
+// difference comes first: scaled values that are large and equal would not cancel.
 #define LOG2_E 1.44269504f
-DEV float exp_base(float b) { return maximum(b * LOG2_E, -3.402823466e+38f); }
-DEV float exp_diff(float a, float b) { return exp2_of(fmaf(a, LOG2_E, -exp_base(b))); }
-DEV float square(float a) { return a * a; }
 DEV float exp_of(float a) { return exp2_of(a * LOG2_E); }
+DEV float exp_base(float b) { return maximum(b, -3.402823466e+38f); }
+DEV float exp_diff(float a, float b) { return exp_of(a - exp_base(b)); }
+DEV float exp2_base(float b) { return exp_base(b * LOG2_E); }  // of scores up to some 1e5: their products cancel well enough
+DEV float square(float a) { return a * a; }
 DEV float log_of(float a) { return log2_of(a) * 0.693147181f; }
 DEV float recip0(float a) { return a == 0.f ? 0.f : recip_of(a); }
 DEV float sigmoid(float a) {  // without overflow on either side
@@ -339,7 +341,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       float base[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        base[h] = exp_base(m1[h]);
+        base[h] = exp2_base(m1[h]);
       }
       float e2[4][4];
       #pragma unroll
