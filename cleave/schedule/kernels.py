@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from math import prod
 
 from cleave.cost.program import Work, modelled, program_work, refusal
 from cleave.errors import ScheduleError
+from cleave.ir.axis import Axis
 from cleave.ir.index import evaluate
 from cleave.schedule.bindings import SLICE, bindings
 from cleave.schedule.lower import Lowered, lower
 from cleave.schedule.partition import Piece
 from cleave.schedule.placement import Placement, Sizes, placements
 from cleave.schedule.request import Request
-from cleave.schedule.roles import Plan
+from cleave.schedule.roles import Plan, Role
 from cleave.schedule.splits import base_extent, merge_roles
 from cleave.schedule.variants import Variant
 from cleave.tile.plan import Binding
@@ -73,13 +74,24 @@ def kernels(s: Setting, piece: Piece) -> list[Kernel]:
     for placement in placements(piece.graph, sizes, tiled=r.config.ablation.iterative_tiling):
         if out and placement.rank > out[0].placement.rank:
             break
-        lowered = lower(piece.graph, Plan(placement.roles, fuse=r.config.ablation.horizontal_fusion), piece.folds)
+        lowered = _lowered(r, piece, placement.roles)
+        if lowered is None:
+            continue
         r.tiled_names |= {a.name for a in program_axes(lowered.program) if a not in lowered.program.unit}
         for skeleton in (k for k in r.skeletons if _worth_trying(k, r, placement, sizes)):
             for binding in _bindings(s, lowered.program, placement, skeleton):
                 made = _costed(s, lowered, placement, binding, skeleton)
                 out += [made] if made is not None else []
     return sorted(out, key=lambda k: modelled([(k.work, k.binding)], r.target, 1).microseconds)
+
+
+def _lowered(r: Request, piece: Piece, roles: Mapping[Axis, Role]) -> Lowered | None:
+    """The program of a piece under some roles; roles that it can't have cost that one try, with the reason."""
+    try:
+        return lower(piece.graph, Plan(roles, fuse=r.config.ablation.horizontal_fusion), piece.folds)
+    except ScheduleError as error:
+        r.reject(str(error))
+        return None
 
 
 def _worth_trying(skeleton: Skeleton, r: Request, placement: Placement, sizes: Sizes) -> bool:
@@ -93,7 +105,9 @@ def merge_kernel(s: Setting, piece: Piece, first: Kernel) -> Kernel | None:
     r, split = s.request, s.variant.split
     assert split is not None
     roles = merge_roles(first.placement.roles, piece.graph, split.outer)
-    lowered = lower(piece.graph, Plan(roles, fuse=r.config.ablation.horizontal_fusion), piece.folds)
+    lowered = _lowered(r, piece, roles)
+    if lowered is None:
+        return None
     part = SLICE if first.binding.teams == 1 else 2 * SLICE  # teams divide the slices: fewer, wider ones for each
     tiles = {a: first.binding.tiles.get(a, part) for a in program_axes(lowered.program)}
     tiles |= {a: part for a in tiles if roles.get(a) == ("loop",)} | {a: 1 for a in lowered.program.unit}
