@@ -13,7 +13,6 @@ The last two are not documented by NVIDIA; the tests hold them against what ptxa
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,8 +36,6 @@ _WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 8, 6: 16}
 _SYSTEM_SHARED_SECTION = ".nv.shared.reserved.0"
 _SYSTEM_SHARED_BYTES = 1024
 _NO_BITS = 8
-
-_SPILLS_IN_LOG = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +63,6 @@ def entries(cubin: bytes) -> tuple[str, ...]:
     """Names of the kernels in a cubin, in the order of its sections."""
     prefix = ".nv.info."
     return tuple(s.name.removeprefix(prefix) for s in _sections(cubin) if s.name.startswith(prefix))
-
-
-def spills_in_log(log: str) -> tuple[int, int] | None:
-    """Bytes of spill stores and loads that ptxas printed (all functions summed), or None for a log without them."""
-    found = _SPILLS_IN_LOG.findall(log)
-    return (sum(int(s) for s, _ in found), sum(int(n) for _, n in found)) if found else None
 
 
 def _read(cubin: bytes, entry: str, dynamic_shared_bytes: int) -> Resources:

@@ -274,6 +274,13 @@ def replace(term: Term, mapping: Mapping[Term, Term]) -> Term:
     return made[term]
 
 
+def product_factors(t: Term) -> tuple[Term, ...]:
+    """a * (b * c) -> (a, b, c)."""
+    if isinstance(t, Map) and t.op == "mul":
+        return tuple(f for a in t.args for f in product_factors(a))
+    return (t,)
+
+
 def reductions(*roots: Term) -> list[Reduce]:
     return [t for t in walk(*roots) if isinstance(t, Reduce)]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from operator import mul as multiply
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from cleave.ir.graph import (
     Where,
     children,
     free,
+    product_factors,
     walk,
 )
 from cleave.ir.index import Index, Pred, axes_of, evaluate, evaluate_pred, read_clipped
@@ -113,7 +115,7 @@ def value(term: Term, space: Space, memo: dict[Term, Array] | None = None) -> Ar
 
 def operands(t: Term) -> tuple[Term, ...]:
     """What a value is computed from: children, but the factors of a product under a sum, which is never made."""
-    return tuple(product_factors(t.body)) if isinstance(t, Reduce) and t.op == "sum" else children(t)
+    return product_factors(t.body) if isinstance(t, Reduce) and t.op == "sum" else children(t)
 
 
 def _node_value(t: Term, space: Space, memo: Mapping[Term, Array]) -> Array:
@@ -186,14 +188,12 @@ def pred_value(pred: Pred, space: Space) -> Array:
 
 def _reduce_value(t: Reduce, space: Space, memo: Mapping[Term, Array]) -> Array:
     number, monoid = space.number(t.axis), MONOIDS[t.op]
-    factors = product_factors(t.body)
+    factors = operands(t)
     if t.op == "sum" and len(factors) > 1:
         contracted = _contract(factors, t.axis, space, memo)
         if contracted is not None:
             return contracted
-    body = memo[factors[0]] if t.op == "sum" else memo[t.body]
-    for factor in factors[1:] if t.op == "sum" else ():
-        body = body * memo[factor]
+    body = reduce(multiply, (memo[f] for f in factors))
     if t.axis not in space.whole:
         body = np.where(space.valid[t.axis], body, np.asarray(monoid.identity, dtype=space.precision))
     size = space.environment[t.axis].shape[number]
@@ -202,14 +202,7 @@ def _reduce_value(t: Reduce, space: Space, memo: Mapping[Term, Array]) -> Array:
     return monoid.reduce(body, axis=number, keepdims=True, initial=monoid.identity)
 
 
-def product_factors(t: Term) -> list[Term]:
-    """a * (b * c) -> [a, b, c]."""
-    if isinstance(t, Map) and t.op == "mul":
-        return [f for a in t.args for f in product_factors(a)]
-    return [t]
-
-
-def _contract(factors: list[Term], axis: Axis, space: Space, memo: Mapping[Term, Array]) -> Array | None:
+def _contract(factors: Sequence[Term], axis: Axis, space: Space, memo: Mapping[Term, Array]) -> Array | None:
     """Sum over an axis of a product without making the product; None where a factor is not finite.
 
     There an infinity could meet a zero that stands for a position that does not exist.

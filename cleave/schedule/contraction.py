@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Cast, Load, Map, Term, walk
+from cleave.ir.graph import Cast, Load, Map, Term, product_factors, walk
 
 NARROW = ("float16", "bfloat16")
 """Storage types that tensor cores multiply with FP32 accumulation."""
@@ -19,13 +19,6 @@ class Sides:
 
     left: tuple[Term, ...]
     right: tuple[Term, ...]
-
-
-def factors(term: Term) -> tuple[Term, ...]:
-    """a * (b * c) -> (a, b, c)."""
-    if isinstance(term, Map) and term.op == "mul":
-        return tuple(f for arg in term.args for f in factors(arg))
-    return (term,)
 
 
 def product(terms: Sequence[Term]) -> Term:
@@ -51,7 +44,7 @@ def split_sides(
     """
     components: list[_Component] = []
     shared: list[Term] = []
-    for f in factors(body):
+    for f in product_factors(body):
         own = axes(f) - {a}
         if not own:
             shared.append(f)

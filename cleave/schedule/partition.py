@@ -27,6 +27,7 @@ from cleave.ir.graph import (
     axes_in,
     children,
     free,
+    product_factors,
     reductions,
     replace,
     term_indices,
@@ -34,7 +35,7 @@ from cleave.ir.graph import (
 )
 from cleave.ir.index import Index, inputs_of, of, pred_inputs, symbols_of
 from cleave.schedule.clashes import fresh_name
-from cleave.schedule.contraction import NARROW, factors, narrow_type
+from cleave.schedule.contraction import NARROW, narrow_type
 from cleave.schedule.roles import stored_axes
 from cleave.schedule.rows import structure
 from cleave.tile.program import Buffer
@@ -158,7 +159,7 @@ def _storage(t: Term, g: Graph, contractions: frozenset[Reduce]) -> str:
     """FP32, but the storage type of matmuls if every use of the term is as a factor of one."""
     dtypes = {i.name: i.dtype for i in g.inputs}
     dtype = narrow_type(t, dtypes.__getitem__)
-    sums = [r for r in reductions(*g.terms) if r in contractions and t in factors(r.body) and r.axis in free(t)]
+    sums = [r for r in reductions(*g.terms) if r in contractions and t in product_factors(r.body) and r.axis in free(t)]
     spines = {u for r in sums for u in (*_spine(r.body), r)}
     elsewhere = any(t in children(u) and u not in spines for u in walk(*g.terms)) or t in g.terms
     return dtype if dtype in NARROW and sums and not elsewhere else "float32"
@@ -166,7 +167,7 @@ def _storage(t: Term, g: Graph, contractions: frozenset[Reduce]) -> str:
 
 def _spine(body: Term) -> list[Term]:
     """The multiplications between a sum and its factors."""
-    leaves = set(factors(body))
+    leaves = set(product_factors(body))
     out: list[Term] = []
     stack = [body]
     while stack:

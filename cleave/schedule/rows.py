@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cleave.ir.axis import Axis, owners
-from cleave.ir.graph import Graph, Load, Reduce, Term, free, reductions
+from cleave.ir.graph import Graph, Load, Reduce, Term, free, product_factors, reductions
 from cleave.ir.index import Position, axes_of
-from cleave.schedule.contraction import factors, narrow_type, split_sides
+from cleave.schedule.contraction import narrow_type, split_sides
 from cleave.schedule.roles import stored_axes
 
 
@@ -71,7 +71,7 @@ def _batch(r: Reduce, unit: frozenset[Axis]) -> frozenset[Axis]:
     """Axes that both operands of a matmul carry: one matmul for each of their elements."""
     if _contraction(r, unit) is not None:
         return frozenset()
-    own = [_tiled(f, unit) - {r.axis} for f in factors(r.body) if r.axis in free(f)]
+    own = [_tiled(f, unit) - {r.axis} for f in product_factors(r.body) if r.axis in free(f)]
     own = [axes for axes in own if axes]
     if len(own) < 2:
         return frozenset()

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cleave.ir.graph import Cast, Const, Graph, Load, Map, Output, Reduce, Term, Where, graph, walk
-from cleave.ir.interp import product_factors
+from cleave.ir.graph import Cast, Const, Graph, Load, Map, Output, Reduce, Term, Where, graph, product_factors, walk
 from cleave.ir.op import FLOATS, MANTISSA_BITS, round_to
 from cleave.verify.verdict import Outcome
 

@@ -5,10 +5,19 @@ import re
 import pytest
 
 from cleave.codegen.compile import compile_cubin
-from cleave.codegen.cubin import entries, read_resources, spills_in_log
+from cleave.codegen.cubin import entries, read_resources
 from cleave.errors import CodegenError
 
 # 1024 threads leave 64 registers a thread; 120 live values do not fit.
+_SPILLS_IN_LOG = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+def spills_in_log(log: str) -> tuple[int, int] | None:
+    """Bytes of spill stores and loads that ptxas printed (all functions summed), or None for a log without them."""
+    found = _SPILLS_IN_LOG.findall(log)
+    return (sum(int(s) for s, _ in found), sum(int(n) for _, n in found)) if found else None
+
+
 SPILLING = """
 extern "C" __global__ void __launch_bounds__(1024, 1) spilling(float* x, int n) {
     __shared__ float s[300];

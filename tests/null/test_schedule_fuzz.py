@@ -32,12 +32,12 @@ from cleave.ir.graph import (
     free,
     graph,
     load,
+    product_factors,
     reductions,
     walk,
 )
 from cleave.ir.index import Pred, axes_of, both, compare, index, read
 from cleave.ir.interp import interpret
-from cleave.schedule.contraction import factors
 from cleave.schedule.lower import lower
 from cleave.schedule.roles import Plan, Role
 from cleave.tile.interp import run_program
@@ -158,7 +158,7 @@ def folds_of(g: Graph, *, absorbing: bool = True) -> list[Fold]:
 
 
 def _is_weighted(r: Reduce, weight: Term, m: Reduce) -> bool:
-    parts = factors(r.body)
+    parts = product_factors(r.body)
     return parts.count(weight) == 1 and not any(m in walk(p) for p in parts if p is not weight)
 
 
