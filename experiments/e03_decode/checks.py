@@ -49,7 +49,7 @@ def check_grid(ops: Sequence[Operator], plans: Sequence[Plan], replayed: Sequenc
     import torch
 
     out = Checked()
-    most = max(s["b"] * s["t"] for s in GRID) * ops[0].kv_heads * ops[0].d
+    most = max(s["b"] * s["t"] for s in (*GRID, REPLAYED)) * ops[0].kv_heads * ops[0].d
     pool = [torch.empty(most + MARGIN, device="cuda", dtype=torch.float16).normal_() for _ in range(2)]
     ways = list(_running(ops, plans, "attention_lse", out))
     compiles = sum(w.run.compiles for w in ways)
