@@ -110,6 +110,7 @@ class KernelSource:
     grid           blocks along x, y, z (one to three expressions); zero blocks means nothing to do
     architectures  those that the skeleton's instructions exist on, for instance ("sm_80", "sm_90a")
     skeleton       what emitted it, for reports
+    cluster        blocks of consecutive numbers that run together and reach each other's shared memory
     """
 
     text: str
@@ -120,6 +121,7 @@ class KernelSource:
     grid: tuple[Index, ...]
     architectures: tuple[str, ...]
     skeleton: str
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)

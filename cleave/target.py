@@ -22,6 +22,7 @@ class Facts:
     exp_rate           exponentials (special functions) a clock and multiprocessor
     fma_rate           FP32 multiply-adds a clock and multiprocessor
     launch_seconds     a kernel launch inside a CUDA graph
+    cluster_blocks     most blocks of a cluster; 1 where there are none
     """
 
     chip: str
@@ -41,6 +42,7 @@ class Facts:
     exp_rate: int
     fma_rate: int
     launch_seconds: float
+    cluster_blocks: int
     features: frozenset[str]
 
 
@@ -66,6 +68,7 @@ TARGETS: dict[str, Facts] = {
         exp_rate=16,
         fma_rate=64,
         launch_seconds=1.5e-6,
+        cluster_blocks=1,
         features=frozenset({"mma.sync", "ldmatrix", "cp.async"}),
     ),
     "sm_90a": Facts(
@@ -86,6 +89,7 @@ TARGETS: dict[str, Facts] = {
         exp_rate=16,
         fma_rate=128,
         launch_seconds=1.0e-6,
+        cluster_blocks=8,
         features=frozenset({"mma.sync", "ldmatrix", "cp.async", "tma", "wgmma", "cluster", "setmaxnreg"}),
     ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleave.codegen.elementwise import blocks_of, for_elements
+from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, Printer, fragment_at, row_at
 from cleave.codegen.layout import Fragment, Layout, RowVector, SharedVector, Uniform
@@ -26,7 +26,7 @@ def declare(em: Emission, acc: Accumulator) -> None:
     if len(columns) > 1 or (columns and not em.has_rows(acc.axes) and acc.carry is not None):
         em.refuse(acc.name, acc.axes)
     if em.has_rows(acc.axes) and columns:
-        em.writer.line(f"float {name}[{blocks_of(em, columns[0])}][4];")
+        em.writer.line(f"float {name}[{em.groups(columns[0])}][4];")
         for_elements(em, columns[0], f"{name}[n][e] = {start};")
         em.layouts[acc.name] = Fragment(name, columns[0])
     elif em.has_rows(acc.axes):
@@ -51,7 +51,7 @@ def remember(em: Emission, acc: Accumulator) -> None:
             em.writer.line(f"const float {old} = {name};")
             em.layouts[acc.name + "~"] = Uniform(old)
         case Fragment(name, column):
-            em.writer.line(f"float {old}[{blocks_of(em, column)}][4];")
+            em.writer.line(f"float {old}[{em.groups(column)}][4];")
             for_elements(em, column, f"{old}[n][e] = {name}[n][e];")
             em.layouts[acc.name + "~"] = Fragment(old, column)
         case _:
@@ -95,7 +95,12 @@ def update(em: Emission, acc: Accumulator, term: Term) -> None:
         _update_reduction(em, acc, layout, term)
         return
     carry(em, acc)
-    match layout:
+    add(em, acc, term)
+
+
+def add(em: Emission, acc: Accumulator, term: Term) -> None:
+    """accumulator = monoid(accumulator, term), the carry being done."""
+    match em.layouts[acc.name]:
         case Fragment(name, column):
             text = Printer(em, fragment_at(em, column)).element(term)
             for_elements(em, column, f"{name}[n][e] = {combine(acc.op, f'{name}[n][e]', text)};")

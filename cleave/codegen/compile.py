@@ -26,7 +26,7 @@ from cleave.target import Target
 
 _BASE_OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 _ERROR_LINE = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
-_ENTRY = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
+_ENTRY = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__\w+__\s*\([^)]*\)\s*)*(\w+)\s*\(')
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import refs
-from cleave.ir.graph import Load, Map, Reduce, Ref, Term
+from cleave.codegen.layout import Fragment, Rounded, Scaled
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Load, Map, Reduce, Ref, Term, free
 from cleave.tile.program import Accumulator, Contract, Let, Loop, Stmt, Store, TileTerm, Update, statements
+
+_IN_REGISTERS = (Fragment, Rounded, Scaled)
 
 
 def ordered(body: Sequence[Stmt]) -> list[Stmt]:
@@ -92,38 +96,53 @@ def live(em: Emission, s: Loop) -> int:
     return carried + max(computed, default=0)
 
 
-def column_by_column(em: Emission, s: Loop, c: Accumulator) -> bool:
-    """Whether what follows a loop of the program's body reads an accumulator one column at a time, and stores it so."""
+def spreadable(em: Emission, s: Loop) -> set[Axis]:
+    """Columns of a joined loop that the teams may divide: all that follows takes them one by one and stores them so."""
+    columns = {em.columns(c.axes)[0] for c in s.accumulators if em.has_rows(c.axes) and em.columns(c.axes)}
+    if s not in em.program.body:
+        return set()
     following = em.program.body[em.program.body.index(s) + 1 :]
-    columns, names = em.columns(c.axes), {c.name}
+    made = {c.name for c in s.accumulators}
+    return {a for a in columns if em.groups(a) % em.binding.teams == 0 and _column_by_column(em, a, following, made)}
+
+
+def _column_by_column(em: Emission, column: Axis, following: Sequence[Stmt], made: set[str]) -> bool:
+    """Whether statements use an axis as the column of elementwise values only, none of which is whole already."""
+    fresh = set(made)
     for i in following:
         match i:
-            case Let(name, axes, term) if names & set(refs(term)):
-                if isinstance(term, (Contract, Reduce)) or em.columns(axes) != columns:
+            case Let(name, axes, term) if column in axes or column in _axes_of(term):
+                kept = [r for r in refs(term) if r not in fresh and isinstance(em.layouts.get(r), _IN_REGISTERS)]
+                along = [r for r in kept if column in em.lets[r].axes] if all(r in em.lets for r in kept) else kept
+                if isinstance(term, (Contract, Reduce)) or em.columns(axes) != [column] or along:
                     return False
-                names.add(name)
-            case Store(value=value, axes=axes):
-                if value.name in names and em.columns(axes) != columns:
+                fresh.add(name)
+            case Store(axes=axes, value=value) if column in axes or column in value.axes:
+                if em.columns(axes) != [column] or not em.has_rows(axes) or value.name not in fresh:
                     return False
-            case Loop():
-                if names & read_inside(i):
-                    return False
+            case Loop() if column is i.axis or any(column in axes for axes in _axes_inside(i)):
+                return False
             case _:
                 pass
     return True
 
 
-def read_inside(s: Loop) -> set[str]:
-    """Names that statements of a loop read."""
-    found: set[str] = set()
+def _axes_of(term: TileTerm) -> frozenset[Axis]:
+    match term:
+        case Contract(axis, left, right):
+            return frozenset((axis, *left.axes, *right.axes))
+        case Reduce(_, axis, _):
+            return free(term) | {axis}
+        case _:
+            return free(term)
+
+
+def _axes_inside(s: Loop) -> Iterator[tuple[Axis, ...]]:
     for i in statements(s.body):
         match i:
-            case Let(_, _, term):
-                found.update(refs(term))
-            case Update(acc, term):
-                found.update(refs(term), refs(acc.carry) if acc.carry is not None else ())
-            case Store(value=value):
-                found.add(value.name)
-            case Loop():
-                pass
-    return found
+            case Let(_, axes, term) | Update(Accumulator(_, _, axes), term):
+                yield (*axes, *_axes_of(term))
+            case Store(axes=axes):
+                yield axes
+            case Loop(axis):
+                yield (axis,)

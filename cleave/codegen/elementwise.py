@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from cleave.codegen.emission import STORAGE_16, Emission
-from cleave.codegen.expression import At, Printer, exists, fragment_at, number, offset_text, pred_text, row_at
+from cleave.codegen.expression import (
+    At,
+    Printer,
+    exists,
+    fragment_at,
+    index_text,
+    number,
+    offset_text,
+    part_row,
+    pred_text,
+    row_at,
+)
 from cleave.codegen.layout import Fragment, Inline, Layout, Rounded, RowVector, Scaled, Uniform
 from cleave.codegen.range import always, multiple_of
 from cleave.ir.axis import Axis
@@ -15,16 +26,8 @@ from cleave.ir.op import MAPS
 from cleave.tile.program import Let
 
 
-def blocks_of(em: Emission, column: Axis) -> int:
-    """Groups of eight columns in a fragment."""
-    size = em.size(column)
-    if size % 8:
-        em.refuse(f"along {column}", [column], f"tile of {size} elements: fragments need multiples of 8")
-    return size // 8
-
-
 def for_elements(em: Emission, column: Axis, body: str) -> None:
-    with em.writer.unrolled("n", blocks_of(em, column)), em.writer.unrolled("e", 4):
+    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", 4):
         em.writer.line(body)
 
 
@@ -93,15 +96,20 @@ def constant(em: Emission, term: Term) -> float | None:
 
 
 def _fragment(em: Emission, let: Let, term: Term, column: Axis) -> Layout:
-    name, blocks = em.names.fresh(let.name), blocks_of(em, column)
+    name = em.names.fresh(let.name)
     if isinstance(term, Where) and (masked := _masked(em, term, name, column)) is not None:
         return masked
     if isinstance(term, Load) and _paired_load(em, term, name, column):
         return Fragment(name, column)
     text = Printer(em, fragment_at(em, column)).element(term)
-    em.writer.line(f"float {name}[{blocks}][4];")
+    em.writer.line(f"float {name}[{em.groups(column)}][4];")
     for_elements(em, column, f"{name}[n][e] = {text};")
     return Fragment(name, column)
+
+
+def registers(em: Emission, let: Let) -> int:
+    """Registers of a thread for a value of rows or columns."""
+    return sum(4 * em.groups(a) for a in em.columns(let.axes)) or 2
 
 
 def _masked(em: Emission, term: Where, name: str, column: Axis) -> Layout | None:
@@ -120,7 +128,7 @@ def _masked(em: Emission, term: Where, name: str, column: Axis) -> Layout | None
     else:
         return None
     at = fragment_at(em, column)
-    em.writer.line(f"float {name}[{blocks_of(em, column)}][4];")
+    em.writer.line(f"float {name}[{em.groups(column)}][4];")
     for_elements(em, column, f"{name}[n][e] = {source.name}[n][e];")
     with em.writer.block(f"if (!{pred_text(em, sure, At())})"):
         for_elements(em, column, f"if (!{pred_text(em, term.pred, at)}) {name}[n][e] = {number(c)};")
@@ -129,38 +137,53 @@ def _masked(em: Emission, term: Where, name: str, column: Axis) -> Layout | None
 
 def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
     """A FP32 temporary, read two columns at a time from a pointer for each row."""
+    part = em.parts.get(load.input)
     memory = em.memory[load.input]
     offset = em.offset(load.input, load.indices)
     linear = offset.linear_in(Position(column))
-    if not memory.fresh or memory.dtype != "float32" or linear is None or linear[0].constant != 1:
+    alone = linear is not None and linear[0].constant == 1
+    if not memory.fresh or memory.dtype != "float32" or linear is None or not alone:
         return False
-    pointer, start = em.parameters.pointer(memory), em.names.fresh("source")
-    columns_at = {**row_at(em).positions, column: em.inside(column, "n * 8 + pair")}
-    next_at = {**columns_at, column: em.inside(column, "n * 8 + pair + 1")}
+    group = em.group_number(column)
+    columns_at = {**row_at(em).positions, column: em.inside(column, f"{group} * 8 + pair")}
+    next_at = {**columns_at, column: em.inside(column, f"{group} * 8 + pair + 1")}
     first = exists(em, [column], At(columns_at))
     second = exists(em, [column], At(next_at))
     row_exists = exists(em, [a for a in em.load_axes(load) if a is not column], row_at(em))
-    base = offset_text(em, linear[1] + em.corner(column, "first"), row_at(em))
-    em.writer.line(f"float {name}[{blocks_of(em, column)}][4];")
+    start = em.names.fresh("source")
+    if part is None:
+        pointer = em.parameters.pointer(memory)
+        base = offset_text(em, linear[1] + em.corner(column, "first"), row_at(em))
+        begin = f"const float* {start} = {pointer} + {base} + pair;"
+        even = multiple_of(em, linear[1]) % 2 == 0 and em.start_multiples[column] % 2 == 0
+    else:
+        owner = f"cluster_address({part.address}, {index_text(em, load.indices[part.outer], row_at(em))})"
+        row = part_row(em, em.load_axes(load), row_at(em))
+        place = part.place(row, f"{part.local(em.starts[column])} + pair", owner)
+        begin, even = f"const u32 {start} = {place};", True
+    em.writer.line(f"float {name}[{em.groups(column)}][4];")
     with em.writer.unrolled("h", 2):
-        em.writer.line(f"const bool present = {row_exists};")
-        em.writer.line(f"const float* {start} = {pointer} + {base} + pair;")
-        with em.writer.unrolled("n", blocks_of(em, column)):
-            em.writer.line(f"{name}[n][2 * h] = {name}[n][2 * h + 1] = 0.f;")
-            even = multiple_of(em, linear[1]) % 2 == 0 and em.start_multiples[column] % 2 == 0
-            if even and first == second == "true":
-                em.writer.line(f"if (present) read_fresh_two({name}[n][2 * h], {name}[n][2 * h + 1], {start} + n * 8);")
+        if part is None:
+            em.writer.line(f"const bool present = {row_exists};")
+        em.writer.line(begin)
+        with em.writer.unrolled("n", em.groups(column)):
+            pair = f"{name}[n][2 * h], {name}[n][2 * h + 1]"
+            if part is not None:
+                em.writer.line(f"cluster_read_two({pair}, {start} + {group} * 32);")
+                for entry, test in (("2 * h", first), ("2 * h + 1", second)):
+                    if test != "true":
+                        em.writer.line(f"{name}[n][{entry}] = where({test}, {name}[n][{entry}]);")
+            elif even and first == second == "true":
+                em.writer.line(f"read_fresh_two({pair}, {start} + {group} * 8, present);")
             else:
-                tests = f"{first}, {second}"
-                em.writer.line(
-                    f"if (present) read_fresh_pair({name}[n][2 * h], {name}[n][2 * h + 1], {start} + n * 8, {tests});"
-                )
+                tests = f"present && {first}, present && {second}"
+                em.writer.line(f"read_fresh_pair({pair}, {start} + {group} * 8, {tests});")
     return True
 
 
 def _row(em: Emission, let: Let, term: Term) -> Layout:
-    text = Printer(em, row_at(em)).element(term)
     name = em.names.fresh(let.name)
+    text = Printer(em, row_at(em)).element(term)
     em.writer.line(f"float {name}[2];")
     with em.writer.unrolled("h", 2):
         em.writer.line(f"{name}[h] = {text};")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
-from cleave.codegen.layout import ALLOWED, Layout
+from cleave.codegen.layout import ALLOWED, ClusterPart, Layout
 from cleave.codegen.team import Team, part_of_block, whole_block
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
@@ -102,15 +102,17 @@ def _declared(p: Parameter) -> str:
 
 @dataclass
 class SharedMemory:
-    """Offsets in dynamic shared memory, given back like a stack once a scope is drained."""
+    """Offsets in dynamic shared memory, given back like a stack once a scope is drained; ``taken`` counts the uses."""
 
     top: int = 0
     most: int = 0
+    taken: int = 0
 
     def take(self, size: int, copies: int = 1) -> int:
         offset = self.top
         self.top += aligned(size) * copies
         self.most = max(self.most, self.top)
+        self.taken += 1
         return offset
 
 
@@ -127,6 +129,8 @@ class Emission:
     deferred   accumulators of which each lane keeps a part until their loop is over
     held       shared tiles whose A fragments stay in registers
     team       who runs the statements that are written now
+    parts      temporaries that stay in the shared memory of a cluster
+    spread     axes whose columns the teams have divided: group n of a fragment is the team's n-th
     """
 
     program: Program
@@ -148,6 +152,8 @@ class Emission:
     pending: set[str] = field(default_factory=set[str])
     deferred: set[str] = field(default_factory=set[str])
     held: dict[str, str] = field(default_factory=dict[str, str])
+    parts: dict[str, ClusterPart] = field(default_factory=dict[str, ClusterPart])
+    spread: set[Axis] = field(default_factory=set[Axis])
 
     def __post_init__(self) -> None:
         self.team: Team = whole_block(self.binding)
@@ -261,12 +267,31 @@ class Emission:
         yield parts
         self.team = before
 
+    @property
+    def together(self) -> bool:
+        """Whether several teams run the same statements on the same values."""
+        return self.team.copies == 1 and self.binding.teams > 1
+
     def only_one_of(self, which: str) -> str:
         """A test that one team passes for each value of an index, where all of them hold the same; else nothing."""
-        together = self.team.copies == 1 and self.binding.teams > 1
-        if not together:
+        if not self.together:
             return ""
         return "team == 0" if which == "0" else f"{which} % {self.binding.teams} == team"
+
+    def only_one_holder(self, column: Axis) -> str:
+        """A test that one team passes for group n of a fragment; nothing where no other team holds it."""
+        return "" if column in self.spread else self.only_one_of("n")
+
+    def group_number(self, column: Axis, group: str = "n") -> str:
+        """Which eight columns of a tile a group of registers holds."""
+        return f"({group} * {self.binding.teams} + team)" if column in self.spread else group
+
+    def groups(self, column: Axis) -> int:
+        """Groups of eight columns in a thread's fragment. Errors: a tile that is not made of such groups."""
+        size = self.size(column)
+        if size % 8:
+            self.refuse(f"along {column}", [column], f"tile of {size} elements: fragments need multiples of 8")
+        return size // 8 // (self.binding.teams if column in self.spread else 1)
 
     # ---- synchronisation
 

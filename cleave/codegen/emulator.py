@@ -2,7 +2,8 @@
 
 It stands in for the GPU in tests: it checks values, and refuses reads out of bounds, misaligned vector accesses, shared
 memory used without the barrier or wait that it needs, barriers that not every thread reaches, blocks that arrive before
-their work is published, and 32-bit integers that overflow. Registers start as nonsense. Times mean nothing.
+their work is done, blocks that read of another what no barrier of their cluster ordered, and 32-bit integers that
+overflow. Registers start as nonsense. Times mean nothing.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from cleave.kernel import Buffer, KernelSource, OperatorSource, Parameter, Point
 Array = NDArray[Any]
 _LAUNCH = """
 int run_blocks(
-    void (*)(int), int blocks, int threads, int bytes, const u64* ranges, int count, u64 seed, char* message);
+    void (*)(int), int blocks, int cluster, int threads, int bytes, const u64* ranges, int count, u64 seed, char* told);
 extern "C" int launch(
-    const u64* given, int blocks, int threads, int bytes, const u64* ranges, int count, u64 seed, char* message) {
+    const u64* given, int blocks, int cluster, int threads, int bytes, const u64* ranges, int count, u64 seed,
+    char* message) {
   arguments = given;
-  return run_blocks(thread_entry, blocks, threads, bytes, ranges, count, seed, message);
+  return run_blocks(thread_entry, blocks, cluster, threads, bytes, ranges, count, seed, message);
 }
 """
 _OPTIONS = ("-O1", "-std=c++17", "-fPIC", "-w")
@@ -151,6 +153,7 @@ def _launch(
     failed = _library(kernel).launch(
         arguments,
         ctypes.c_int(blocks),
+        ctypes.c_int(kernel.cluster),
         ctypes.c_int(kernel.threads),
         ctypes.c_int(kernel.shared_bytes),
         (ctypes.c_uint64 * len(ranges))(*ranges),

@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cleave.codegen.emission import C_TYPES, Emission
-from cleave.codegen.layout import Fragment, Inline, Rounded, RowVector, Scaled, SharedTile, SharedVector, Uniform
+from cleave.codegen.layout import (
+    ClusterPart,
+    Fragment,
+    Inline,
+    Rounded,
+    RowVector,
+    Scaled,
+    SharedTile,
+    SharedVector,
+    Uniform,
+)
 from cleave.codegen.range import beyond_int, covered, nonnegative
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
@@ -87,7 +97,7 @@ def row_positions(em: Emission, row: str) -> dict[Axis, str]:
 
 def fragment_at(em: Emission, column: Axis, group: str = "n", entry: str = "e", half: str = "e >> 1") -> At:
     """The place of register ``[group][entry]`` of a fragment."""
-    local = f"({group} * 8 + pair + ({entry} & 1))"
+    local = f"({em.group_number(column, group)} * 8 + pair + ({entry} & 1))"
     positions = {a: f"{em.axis_name(a)}_row[{half}]" for a in em.rows}
     positions[column] = em.inside(column, local)
     return At(positions, {column: local}, f"(row + 8 * ({half}))", half, group, entry)
@@ -130,10 +140,17 @@ def _sum(em: Emission, expression: Index, at: At, widen: str) -> str:
 
 
 def _product(em: Emission, monomial: Monomial, factor: int, at: At, widen: str) -> str:
-    if not widen and factor * sum(power for _, power in monomial) > 1 and all(map(_is_dim, monomial)):
-        # of dims alone, such as the extent of a merged axis: computed by the host, which refuses what does not fit
-        names = "_".join(atom.name for atom, _ in monomial if isinstance(atom, Symbol))
-        return em.parameters.value(Index(((monomial, factor),)), f"product_{names}")
+    dims = tuple(part for part in monomial if _is_dim(part))
+    rest = tuple(part for part in monomial if not _is_dim(part))
+    many = factor * sum(power for _, power in dims) > 1
+    if dims and many and (widen or not rest):
+        # computed by the host, which refuses what does not fit: the extent of a merged axis, the stride of an offset
+        coefficient = Index(((dims, factor),))
+        names = "_".join(atom.name for atom, _ in dims if isinstance(atom, Symbol))
+        make = em.parameters.wide if widen else em.parameters.value
+        factors = [make(coefficient, f"{'stride' if widen else 'product'}_{names}")]
+        factors += [_atom(em, atom, at) for atom, power in rest for _ in range(power)]
+        return factors[0] if len(factors) == 1 else f"({' * '.join(factors)})"
     factors = [_atom(em, atom, at) for atom, power in monomial for _ in range(power)]
     if factor != 1 or not factors:
         factors.append(str(factor) if factor < 2**31 else f"{factor}LL")
@@ -355,6 +372,8 @@ class Printer:
 
     def load(self, load: Load) -> str:
         em = self.em
+        if load.input in em.parts:
+            return self.part(load, em.parts[load.input])
         memory = em.memory[load.input]
         if not memory.shape and not memory.fresh:
             return em.parameters.scalar(memory)
@@ -366,6 +385,27 @@ class Printer:
         function = "read_fresh" if memory.fresh else "read"
         where = offset_text(em, em.offset(load.input, load.indices), self.at)
         return f"{function}({pointer} + {where}, {exists(em, em.load_axes(load), self.at)})"
+
+    def part(self, load: Load, part: ClusterPart) -> str:
+        """An element of the part of another block of the cluster."""
+        em, at = self.em, self.at
+        axes, columns = em.load_axes(load), em.columns(em.load_axes(load))
+        row = part_row(em, axes, at) if em.has_rows(axes) else "0"
+        if len(columns) > 1:
+            em.refuse(load.input, axes)
+        column = part.local(_position(em, columns[0], at)) if columns else "0"
+        owner = f"cluster_address({part.address}, {index_text(em, load.indices[part.outer], at)})"
+        test = exists(em, columns, at)
+        text = f"cluster_read({part.place(row, column, owner)})"
+        return text if test == "true" else f"where({test}, {text})"
+
+
+def part_row(em: Emission, axes: list[Axis], at: At) -> str:
+    """The row of a part that a thread reads: the first one instead of those that do not exist, which moves nothing."""
+    if at.row is None:
+        em.refuse("a part", axes)
+    test = exists(em, [a for a in axes if a in em.rows], at)
+    return at.row if test == "true" else f"({test} ? {at.row} : 0)"
 
 
 def refs(term: TileTerm) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import merge, ring
+from cleave.codegen import cluster, merge, ring
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.prelude import device_prelude
 from cleave.codegen.writer import Names, Writer
@@ -14,8 +14,10 @@ from cleave.ir.axis import Axis
 from cleave.ir.graph import Input, Output
 from cleave.ir.index import Index, Max, Min, Monomial, Position, Symbol, ceildiv, index, maximum, minimum, show
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, Workspace
+from cleave.target import TARGETS
 from cleave.tile.check import check_merge
-from cleave.tile.plan import KernelPlan, Schedule
+from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Schedule
+from cleave.tile.program import Program
 
 _STATIC_SHARED = 16
 """Bytes besides the tiles: the flag of a last-arriving merge."""
@@ -24,7 +26,7 @@ _STATIC_SHARED = 16
 def generate(schedule: Schedule) -> OperatorSource:
     """CUDA for every kernel of a schedule.
 
-    Kernels of a last-arriving merge come in pairs and become one launch. Errors (``CodegenError``): a skeleton that is
+    Kernels of a merge in one launch come in pairs and become one. Errors (``CodegenError``): a skeleton that is
     unknown, a value that the skeleton can't hold (named, with its axes and what is allowed), more shared memory than a
     block may have.
     """
@@ -35,7 +37,7 @@ def generate(schedule: Schedule) -> OperatorSource:
     plans = list(schedule.kernels)
     while plans:
         group = [plans.pop(0)]
-        if schedule.merge == "last-arriving" and plans and merge.outer_axes(group[0].program):
+        if schedule.merge in ONE_LAUNCH and plans and merge.outer_axes(group[0].program):
             group.append(plans.pop(0))
             check_merge(*group)
         source, counter, needs = _kernel(schedule, group, memory)
@@ -78,32 +80,47 @@ def _kernel(
     em = emissions[0]
     entry = _identifier(names, first.program.name)
     counts = [ceildiv(_longest(em, a, em.extent(a)), em.size(a)) for a in first.program.grid]
-    texts = [_count(em, a, n) for a, n in zip(first.program.grid, counts, strict=True)]
     ring.prologue(em)
-    tiles = ring.decode(em, texts)
+    blocks = _cluster(schedule, first.program, counts) if len(group) > 1 and schedule.merge == "cluster" else 1
+    tiles = ring.decode(em, counts, merge.outer_axes(first.program) if blocks > 1 else ())
     counters: list[Workspace] = []
-    for number, current in enumerate(emissions):
-        here = tiles if number == 0 else merge.shared_tiles(first.program, current.program, tiles)
-        with writer.block(""):
-            shared.top = 0
-            ring.open_grid(current, here)
-            ring.body(current)
-        if number + 1 < len(emissions):
+    if blocks > 1:
+        writer.line(f"const int {cluster.RANK} = {_rank(first.program, tiles)};")
+        parts = cluster.reserve(em, dict(zip(first.program.grid, tiles, strict=True)))
+        for e in emissions:
+            e.parts.update(parts)
+    floor = shared.top
+    with writer.block(""):
+        ring.open_grid(em, tiles)
+        ring.body(em)
+    for second in emissions[1:]:
+        shared.top = floor
+        if blocks > 1:
+            writer.line("cluster_barrier();")
+        else:
+            texts = [ring.count_text(em, a, n) for a, n in zip(first.program.grid, counts, strict=True)]
             merge.arrive(em, tiles, texts)
             counters.append(merge.counter(first.program, counts))
+        with merge.slices(em, second, tiles, blocks) as (here, leave):
+            ring.open_grid(second, here, leave)
+            ring.body(second)
+        if blocks > 1:
+            writer.line("cluster_leave();")
     _check_shared(schedule, em, shared)
     threads = 32 * first.binding.warps
+    shape = f"__cluster_dims__({blocks}, 1, 1) " if blocks > 1 else ""
     text = (
         device_prelude()
-        + f'extern "C" __global__ void __launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
+        + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
         + writer.text()
         + "}\n"
     )
-    blocks = index(1)
+    grid = index(1)
     for n in counts:
-        blocks = blocks * n
+        grid = grid * n
+    architectures = tuple(a for a in ring.ARCHITECTURES if blocks <= TARGETS[a].cluster_blocks)
     source = KernelSource(
-        text, entry, parameters.ordered, threads, shared.most, (blocks,), ring.ARCHITECTURES, first.skeleton
+        text, entry, parameters.ordered, threads, shared.most, (grid,), architectures, first.skeleton, blocks
     )
     return source, counters, _alignments(parameters)
 
@@ -141,9 +158,20 @@ def _identifier(names: Names, wish: str) -> str:
     return names.fresh(re.sub(r"\W+", "_", f"{wish}_kernel"))
 
 
-def _count(em: Emission, a: Axis, count: Index) -> str:
-    known = count.constant
-    return str(known) if known is not None else em.parameters.value(count, f"{a.name}_tiles")
+def _cluster(schedule: Schedule, first: Program, counts: Sequence[Index]) -> int:
+    """Blocks of a cluster: one for each chunk. Errors: more than the target has, or not one axis of chunks."""
+    outer = [n.constant for a, n in zip(first.grid, counts, strict=True) if a.kind == "outer"]
+    most = schedule.target.facts.cluster_blocks
+    if len(outer) != 1 or outer[0] is None or not 1 <= outer[0] <= most:
+        raise CodegenError(
+            f"a cluster of {' x '.join(map(str, outer))} blocks: {schedule.target.arch} allows at most {most}",
+            location=f"kernel {first.name}",
+        )
+    return outer[0]
+
+
+def _rank(first: Program, tiles: Sequence[str]) -> str:
+    return next(tile for a, tile in zip(first.grid, tiles, strict=True) if a.kind == "outer")
 
 
 def _longest(em: Emission, a: Axis, extent: Index) -> Index:

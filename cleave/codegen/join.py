@@ -8,14 +8,12 @@ without a trip brings the identity, which the carry keeps: ``exp_diff`` is 0 whe
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cleave.codegen.dependence import column_by_column
-from cleave.codegen.elementwise import blocks_of
+from cleave.codegen.dependence import spreadable
+from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import Emission, aligned
-from cleave.codegen.expression import At, Printer, exists, fragment_at, refs, row_at
+from cleave.codegen.expression import At, Printer, fragment_at, refs, row_at
 from cleave.codegen.layout import Fragment, RowVector, SharedVector, Uniform
 from cleave.codegen.reduction import combine, identity
 from cleave.ir.axis import Axis
@@ -34,7 +32,7 @@ class _Sides:
 def teams(em: Emission, s: Loop) -> None:
     """Make the accumulators of a loop whose trips were divided the joint ones, in all threads.
 
-    Columns of a fragment are spread over the teams where what follows allows it: each has those that it stores.
+    Columns of a fragment are spread over the teams where what follows allows it: each joins and stores its own.
     """
     if not s.accumulators:
         return
@@ -43,6 +41,7 @@ def teams(em: Emission, s: Loop) -> None:
     with em.writer.block(""):
         sides = {c.name: _written(em, c) for c in s.accumulators if not isinstance(em.layouts[c.name], SharedVector)}
         em.writer.line("block_barrier();")
+        em.spread |= spreadable(em, s)
         for c in s.accumulators:
             if c.name in sides and not isinstance(em.layouts[c.name], Fragment):
                 _read_small(em, c, sides[c.name])
@@ -63,11 +62,11 @@ def _written(em: Emission, c: Accumulator) -> _Sides:
     name, rows = em.names.fresh(f"{c.name}_sides"), em.block_rows
     match em.layouts[c.name]:
         case Fragment(value, column):
-            blocks = blocks_of(em, column)
+            blocks = em.groups(column)
             sides = _side(em, name, rows * blocks * 8 * 4)
-            with _rows_and_groups(em, c, blocks, ""):
+            with em.writer.unrolled("h", 2), em.writer.unrolled("n", blocks):
                 pair = f"{value}[n][2 * h], {value}[n][2 * h + 1]"
-                em.writer.line(f"shared_write_two({name} + team * {sides.step} + {_place(em)}, {pair});")
+                em.writer.line(f"shared_write_two({name} + team * {sides.step} + {_place(em, column)}, {pair});")
         case RowVector(value):
             sides = _side(em, name, rows * 4)
             with em.writer.unrolled("h", 2):
@@ -87,22 +86,12 @@ def _side(em: Emission, name: str, size: int) -> _Sides:
     return _Sides(name, aligned(size))
 
 
-def _place(em: Emission) -> str:
-    """Where a thread keeps entries 2h and 2h + 1 of a fragment's group n, for the same thread of another team."""
-    return f"((n * 2 + h) * {32 * em.binding.warps_a_team} + member) * 8"
+def _place(em: Emission, column: Axis) -> str:
+    """Where a thread keeps entries 2h and 2h + 1 of a fragment's group n, for the same thread of another team.
 
-
-@contextmanager
-def _rows_and_groups(em: Emission, c: Accumulator, blocks: int, mine: str) -> Generator[None]:
-    """Over the rows h of a thread that exist, and the groups n of columns."""
-    present = exists(em, [a for a in c.axes if a in em.rows], row_at(em))
-    with (
-        em.writer.unrolled("h", 2),
-        em.writer.block(f"if ({present})"),
-        em.writer.unrolled("n", blocks),
-        em.writer.block(mine),
-    ):
-        yield
+    Rows that pad the tile are moved with the others: their values go nowhere, and no test is needed.
+    """
+    return f"(({em.group_number(column)} * 2 + h) * {32 * em.binding.warps_a_team} + member) * 8"
 
 
 def _read_small(em: Emission, c: Accumulator, sides: _Sides) -> None:
@@ -122,17 +111,17 @@ def _read_small(em: Emission, c: Accumulator, sides: _Sides) -> None:
             em.layouts[c.name + "~"] = Uniform(f"{name}[w]")
 
 
-def _read_fragments(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sides], mine: str) -> None:
+def _read_fragments(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sides]) -> None:
     """Side w of the fragments that a carry reads, its own among them."""
     needed = {f"{c.name}~", *refs(_carry(c))}
     for other in (o for o in s.accumulators if f"{o.name}~" in needed):
         layout = em.layouts[other.name]
         if not isinstance(layout, Fragment):
             continue
-        name, blocks = em.names.fresh(f"{other.name}_side"), blocks_of(em, layout.column)
-        em.writer.line(f"float {name}[{blocks}][4] = {{}};")
-        with _rows_and_groups(em, other, blocks, mine):
-            where = f"{sides[other.name].address} + w * {sides[other.name].step} + {_place(em)}"
+        name, blocks = em.names.fresh(f"{other.name}_side"), em.groups(layout.column)
+        em.writer.line(f"float {name}[{blocks}][4];")
+        with em.writer.unrolled("h", 2), em.writer.unrolled("n", blocks):
+            where = f"{sides[other.name].address} + w * {sides[other.name].step} + {_place(em, layout.column)}"
             em.writer.line(f"shared_read_two({name}[n][2 * h], {name}[n][2 * h + 1], {where});")
         em.layouts[f"{other.name}~"] = Fragment(name, layout.column)
 
@@ -148,12 +137,11 @@ def _joined(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sides]) -> 
     count = em.binding.teams
     match em.layouts[c.name]:
         case Fragment(value, column):
-            mine = f"if ({em.only_one_of('n')})" if column_by_column(em, s, c) else ""
-            _for_mine(em, column, mine, f"{value}[n][e] = {identity(c.op)};")
+            for_elements(em, column, f"{value}[n][e] = {identity(c.op)};")
             with em.writer.unrolled("w", count):
-                _read_fragments(em, s, c, sides, mine)
+                _read_fragments(em, s, c, sides)
                 text = Printer(em, fragment_at(em, column)).element(_carry(c))
-                _for_mine(em, column, mine, f"{value}[n][e] = {combine(c.op, f'{value}[n][e]', text)};")
+                for_elements(em, column, f"{value}[n][e] = {combine(c.op, f'{value}[n][e]', text)};")
         case RowVector(value):
             em.writer.line(f"{value}[0] = {value}[1] = {identity(c.op)};")
             with em.writer.unrolled("w", count):
@@ -169,11 +157,6 @@ def _joined(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sides]) -> 
             _joined_vector(em, c, address, em.size(axis))
         case _:
             em.refuse(c.name, c.axes)
-
-
-def _for_mine(em: Emission, column: Axis, mine: str, body: str) -> None:
-    with em.writer.unrolled("n", blocks_of(em, column)), em.writer.block(mine), em.writer.unrolled("e", 4):
-        em.writer.line(body)
 
 
 def _joined_vector(em: Emission, c: Accumulator, address: str, size: int) -> None:

@@ -12,6 +12,8 @@ mma.m16n8k16.
     SharedVector  one axis without rows, FP32 in shared memory
     Uniform       no axis: one register, equal in all threads
     Inline        evaluated where it is used
+
+A temporary that the blocks of a cluster share is a ``ClusterPart`` in each of them.
 """
 
 from __future__ import annotations
@@ -71,6 +73,28 @@ class Uniform:
 @dataclass(frozen=True)
 class Inline:
     term: Term
+
+
+@dataclass(frozen=True)
+class ClusterPart:
+    """A block's own part of a temporary, FP32 in shared memory.
+
+    ``address``: C++ name of its byte address; ``stride``: floats from row to row; ``start``: C++ text of the position
+    of its first column; ``outer``: which index says whose part is meant.
+    """
+
+    address: str
+    stride: int
+    start: str
+    outer: int
+
+    def place(self, row: str, column: str, base: str = "") -> str:
+        """C++ text of the byte address of an element, in the block's own part or from another base."""
+        return f"{base or self.address} + (({row}) * {self.stride} + ({column})) * 4"
+
+    def local(self, position: str) -> str:
+        """C++ text of a column's number in the part from its position."""
+        return position if self.start == "0" else f"{position} - {self.start}"
 
 
 Layout = Fragment | RowVector | Scaled | Rounded | SharedTile | SharedVector | Uniform | Inline

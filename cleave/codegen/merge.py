@@ -1,39 +1,66 @@
-"""The last-arriving merge: the block that completes the partials of a tile runs the second program's body on them.
+"""Merges in the launch that makes the partials: the second program's body, divided into slices.
 
-    partials -> fence -> counter of the tile += 1 -> the block that finds all others there: counter = 0, merge
+    last-arriving   partials -> counter of the tile += 1 -> the block that finds all others there: counter = 0, merge
+    cluster         partials -> barrier of the cluster -> every block merges its share of the slices (``cluster.py``)
 
-A block whose chunk is empty arrives like any other. The counter resets itself, so a captured graph may be replayed.
+A slice is one tile of the second program's grid inside a tile of the first. Teams take slices in turn; a single slice
+is the whole block's. A block whose chunk is empty arrives like any other. The counter resets itself, so a captured
+graph may be replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from math import prod
 
+from cleave.codegen.cluster import RANK
 from cleave.codegen.emission import Emission, Memory
-from cleave.errors import CodegenError
+from cleave.codegen.team import part_of_block
 from cleave.ir.axis import Axis
 from cleave.ir.index import Index, index
 from cleave.kernel import Workspace
+from cleave.tile.check import finer_tiles
 from cleave.tile.program import Program
-
-
-def shared_tiles(first: Program, second: Program, tiles: Sequence[str]) -> list[str]:
-    """Tile numbers of the second program: those of the first without its outer axes, in order.
-
-    Errors: grids that do not agree.
-    """
-    kept = [(a, tile) for a, tile in zip(first.grid, tiles, strict=True) if a.kind != "outer"]
-    if [a.extent for a, _ in kept] != [a.extent for a in second.grid]:
-        has, needed = (", ".join(a.name for a in axes) for axes in (second.grid, [a for a, _ in kept]))
-        raise CodegenError(
-            f"last-arriving merge over the grid [{has}], the blocks of the partials have [{needed}]",
-            location=f"kernel {second.name}",
-        )
-    return [tile for _, tile in kept]
 
 
 def outer_axes(program: Program) -> list[Axis]:
     return [a for a in program.grid if a.kind == "outer"]
+
+
+@contextmanager
+def slices(first: Emission, second: Emission, tiles: Sequence[str], blocks: int) -> Generator[tuple[list[str], str]]:
+    """(tile numbers of the second program, how to leave), for each slice of the block; ``blocks`` divide the slices."""
+    parts = finer_tiles(first.program, first.binding, second.program, second.binding)
+    of_first = {a: tile for a, tile in zip(first.program.grid, tiles, strict=True) if a.kind != "outer"}
+    starts = {b: of_first[a] for b, (a, _) in parts.items() if a in of_first}
+    count = prod(n for _, n in parts.values())
+    writer = second.writer
+    if count == 1:
+        with writer.block(f"for (int slice = {RANK}; slice < 1; slice++)" if blocks > 1 else ""):
+            yield [starts.get(a, "0") for a in second.program.grid], "continue;" if blocks > 1 else "return;"
+        return
+    teams = second.binding.teams
+    if teams > 1:
+        second.team = part_of_block(second.binding)
+    turn = " + ".join([RANK] * (blocks > 1) + [f"team * {blocks}"] * (teams > 1)) or "0"
+    taken = second.shared.taken
+    with writer.block(f"for (int slice = {turn}; slice < {count}; slice += {teams * blocks})"):
+        numbers: list[str] = []
+        step = 1
+        for a in second.program.grid:
+            n = parts[a][1]
+            within = f"slice / {step} % {n}" if step * n < count else f"slice / {step}"
+            start = starts.get(a, "0")
+            if n == 1:
+                numbers.append(start)
+                continue
+            numbers.append(second.names.fresh(f"{a.name}_tile"))
+            writer.line(f"const int {numbers[-1]} = {'' if start == '0' else f'{start} * {n} + '}{within};")
+            step *= n
+        yield numbers, "continue;"
+        if second.shared.taken > taken:
+            writer.line(second.team.barrier)  # the next slice takes the same memory
 
 
 def arrive(em: Emission, tiles: Sequence[str], counts: Sequence[str]) -> None:
@@ -49,10 +76,8 @@ def arrive(em: Emission, tiles: Sequence[str], counts: Sequence[str]) -> None:
     em.writer.line("__shared__ int arrived_last;")
     em.writer.line("block_barrier();")
     with em.writer.block("if (thread == 0)"):
-        em.writer.line("publish();")  # what the block has written: the barrier ordered it before this thread's fence
         em.writer.line(f"arrived_last = arrive({counter} + {which}) == {total} - 1;")
         em.writer.line(f"if (arrived_last) reset({counter} + {which});")
-        em.writer.line("publish();")
     em.writer.line("block_barrier();")
     em.writer.line("if (!arrived_last) return;")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cleave.codegen.elementwise import blocks_of
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, Printer, fragment_at, number
 from cleave.codegen.layout import RowVector, Scaled, SharedVector, Uniform
@@ -69,7 +68,7 @@ def accumulate_rows(em: Emission, name: str, term: Reduce) -> None:
     if scale != 1.0:
         target = em.names.fresh("part")
         em.writer.line(f"float {target}[2] = {{{identity(term.op)}, {identity(term.op)}}};")
-    with em.writer.unrolled("n", blocks_of(em, term.axis)), em.writer.unrolled("h", 2):
+    with em.writer.unrolled("n", em.groups(term.axis)), em.writer.unrolled("h", 2):
         em.writer.line(f"{target}[h] = {combine(term.op, f'{target}[h]', both)};")
     if scale != 1.0:
         with em.writer.unrolled("h", 2):

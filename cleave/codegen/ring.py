@@ -13,29 +13,32 @@ before, by everyone in the team. The barrier after the loop frees all slots, so 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 
 from cleave.codegen import accumulator, contract, elementwise, feed, join, reduction, team
 from cleave.codegen.dependence import deferrable, live, ordered, read_before
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text, row_positions
-from cleave.codegen.layout import Fragment, RowVector, SharedTile
+from cleave.codegen.layout import Fragment, Layout, RowVector, SharedTile
 from cleave.codegen.range import extreme, multiple_of, varies
 from cleave.codegen.store import store
 from cleave.codegen.team import Team
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Reduce
-from cleave.ir.index import axes_of, symbols_of
+from cleave.ir.graph import Load, Reduce
+from cleave.ir.index import Index, axes_of, index, maximum, minimum, symbols_of
 from cleave.tile.program import Contract, Let, Loop, Stmt, Store, Update, statements
 
 ARCHITECTURES = ("sm_80", "sm_90a")
 NAMES = ("cta-ring", "warp-ring")
 _STEPS_TOGETHER = 8
 """Trips of a loop by single elements whose loads go out together: such loops read partials, one latency a trip."""
+
+_LOADED_REGISTERS = 128
+"""Registers of a thread for the values that such trips have loaded."""
 
 _HELD_REGISTERS = 128
 """Fragments of a loop up to which an operand may be held in registers: a thread has 255, addresses take up to 90."""
@@ -52,19 +55,44 @@ def prologue(em: Emission) -> None:
     em.writer.lines(team.places(em.binding))
 
 
-def decode(em: Emission, counts: Sequence[str]) -> list[str]:
+def decode(em: Emission, counts: Sequence[Index], fastest: Collection[Axis] = ()) -> list[str]:
     """Number of the tile on every grid axis. Axes that decide how long a loop runs go slowest, longest first."""
-    names = [em.names.fresh(f"{a.name}_tile") for a in em.program.grid]
-    work = {a: _grows(em, a) for a in em.program.grid}
-    order = sorted(range(len(names)), key=lambda n: (work[em.program.grid[n]] is not None, -n))
+    grid = em.program.grid
+    names = [em.names.fresh(f"{a.name}_tile") for a in grid]
+    work = {a: _grows(em, a) for a in grid}
+    order = sorted(range(len(names)), key=lambda n: (grid[n] not in fastest, work[grid[n]] is not None, -n))
+    open_ = [n for n in order if counts[n].constant != 1]
     em.writer.line("int block = blockIdx.x;")
-    for position, n in enumerate(order):
-        backward = work[em.program.grid[n]] is True
-        digit = "block" if position == len(order) - 1 else f"block % {counts[n]}"
-        em.writer.line(f"const int {names[n]} = {f'{counts[n]} - 1 - {digit}' if backward else digit};")
-        if position < len(order) - 1:
-            em.writer.line(f"block /= {counts[n]};")
+    for n in order:
+        count = count_text(em, grid[n], counts[n])
+        if n not in open_:
+            em.writer.line(f"const int {names[n]} = 0;")
+            continue
+        rest = "0"
+        if n != open_[-1]:
+            rest = em.names.fresh("rest")
+            em.writer.line(f"const int {rest} = {_quotient(em, 'block', counts[n], count)};")
+        digit = "block" if rest == "0" else f"block - {rest} * {count}"
+        backward = work[grid[n]] is True
+        em.writer.line(f"const int {names[n]} = {f'{count} - 1 - ({digit})' if backward else digit};")
+        if rest != "0":
+            em.writer.line(f"block = {rest};")
     return names
+
+
+def count_text(em: Emission, a: Axis, count: Index) -> str:
+    """C++ text of the number of tiles of a grid axis."""
+    known = count.constant
+    return str(known) if known is not None else em.parameters.value(count, f"{a.name}_tiles")
+
+
+def _quotient(em: Emission, dividend: str, divisor: Index, text: str) -> str:
+    """A quotient by a dim: a product with its reciprocal, which the host rounds, and one step of correction."""
+    if divisor.constant is not None:
+        return f"{dividend} / {divisor.constant}"
+    most = 2**31
+    reciprocal = minimum(index(most - 1), index(most) // maximum(divisor, 1))
+    return f"quotient({dividend}, {text}, {em.parameters.value(reciprocal, f'reciprocal_{text}')})"
 
 
 def _grows(em: Emission, a: Axis) -> bool | None:
@@ -79,8 +107,11 @@ def _grows(em: Emission, a: Axis) -> bool | None:
     return None
 
 
-def open_grid(em: Emission, tiles: Sequence[str]) -> None:
-    """Positions of the block from its tile numbers; the axes that extents read come first."""
+def open_grid(em: Emission, tiles: Sequence[str], leave: str = "return;") -> None:
+    """Positions of the block from its tile numbers; the axes that extents read come first.
+
+    ``leave`` is what it does if its tile lies beyond the end of a row's own extent.
+    """
     pairs = sorted(zip(em.program.grid, tiles, strict=True), key=lambda pair: _depth(pair[0]))
     for a, tile in pairs:
         if a in em.program.unit:
@@ -90,7 +121,7 @@ def open_grid(em: Emission, tiles: Sequence[str]) -> None:
         extent = index_text(em, em.extent(a), At())
         em.writer.line(f"const int {start} = {tile} * {size};")
         if axes_of(em.extent(a)):
-            em.writer.line(f"if ({start} >= {extent}) return;")
+            em.writer.line(f"if ({start} >= {extent}) {leave}")
         em.writer.line(f"const int {last} = least({start} + {size}, {extent}) - 1;")
         em.open_tile(a, start, last, size)
     for a in em.program.whole:
@@ -142,18 +173,28 @@ def statement(em: Emission, s: Stmt) -> None:
     match s:
         case Let(name) if name in em.layouts:
             return  # a tile that its scope has loaded already
-        case Let(name, axes, term):
-            em.writer.line(f"// {name}[{', '.join(a.name for a in axes)}] = {term!r}")
+        case Let():
+            _comment(em, s)
             _let(em, s)
-        case Update(acc, term):
-            carried = "" if acc.carry is None else f"{acc.carry!r}, "
-            em.writer.line(f"// {acc.name} = {acc.op}({carried or acc.name + '~, '}{term!r})")
+        case Update():
+            _comment(em, s)
             _update(em, s)
         case Store(output, indices, value, _, _):
             em.writer.line(f"// {output}[{', '.join(map(repr, indices))}] = {value.name}")
             store(em, s)
         case Loop():
             loop(em, s)
+
+
+def _comment(em: Emission, s: Stmt) -> None:
+    match s:
+        case Let(name, axes, term):
+            em.writer.line(f"// {name}[{', '.join(a.name for a in axes)}] = {term!r}")
+        case Update(acc, term):
+            carried = "" if acc.carry is None else f"{acc.carry!r}, "
+            em.writer.line(f"// {acc.name} = {acc.op}({carried or acc.name + '~, '}{term!r})")
+        case _:
+            pass
 
 
 def _let(em: Emission, s: Let) -> None:
@@ -299,12 +340,13 @@ def _fetch(em: Emission, ring: _Ring, position: str, slot: str) -> None:
 
 
 def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
+    if not ring.tiles and s.axis in em.program.unit:
+        _steps(em, s, ring)
+        return
     slot = em.names.fresh("slot")
     after = f"{slot} = {slot} == {ring.slots - 1} ? 0 : {slot} + 1"
     head = f"int {ring.tile} = {ring.first}" + (f", {slot} = 0" if ring.tiles else "")
     advance = f"{ring.tile} += {ring.stride}" + (f", {after}" if ring.tiles else "")
-    if not ring.tiles and s.axis in em.program.unit:
-        em.writer.line(f"#pragma unroll {_STEPS_TOGETHER}")
     with em.writer.block(f"for ({head}; {ring.tile} < {ring.high}; {advance})"):
         if ring.tiles:
             em.landed(ring.slots - 2, em.team.barrier)
@@ -313,13 +355,83 @@ def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
         em.writer.line(f"const int {ring.place} = {ring.tile};")
         for source, layout in ring.tiles:
             em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {source.tile.bytes};")
-        for c in s.accumulators:
-            if c.name + "~" in read_before(s):
-                accumulator.remember(em, c)
-        held = dict(em.held)
-        for inner in ordered(s.body):
-            statement(em, inner)
-        em.held = held  # what the body declared ends with it
+        _trip(em, s)
+    _forget(em, s)
+
+
+def _steps(em: Emission, s: Loop, ring: _Ring) -> None:
+    """A loop by single elements, which reads partials: several trips load, then compute, then fold together."""
+    loads = [i for i in s.body if isinstance(i, Let) and _is_temporary(em, i.term)]
+    count = _STEPS_TOGETHER if all(map(_is_pointwise, s.body)) else 1
+    while count > 1 and count * sum(elementwise.registers(em, i) for i in loads) > _LOADED_REGISTERS:
+        count //= 2
+    step = count * ring.stride
+    with em.writer.block(f"for (int {ring.tile} = {ring.first}; {ring.tile} < {ring.high}; {ring.tile} += {step})"):
+        if count == 1:
+            em.writer.line(f"const int {ring.place} = {ring.tile};")
+            _trip(em, s)
+        else:
+            _trips_together(em, s, ring, loads, count)
+    _forget(em, s)
+
+
+def _is_pointwise(s: Stmt) -> bool:
+    return isinstance(s, Let | Update) and not isinstance(s.term, Contract | Reduce)
+
+
+def _trips_together(em: Emission, s: Loop, ring: _Ring, loads: Sequence[Let], count: int) -> None:
+    """What a tile of the axis would do: each statement for all trips, and one carry for their joint contribution."""
+    trips = [_Trip(f"{ring.tile} + {u * ring.stride}", em.names.fresh(ring.place)) for u in range(count)]
+    for t in trips:  # beyond the end the last one again: read, and not folded
+        em.writer.line(f"const int {t.place} = least({t.number}, {ring.high} - 1);")
+    for c in s.accumulators:
+        if c.name + "~" in read_before(s):
+            accumulator.remember(em, c)
+    for i in [*loads, *(i for i in ordered(s.body) if i not in loads)]:
+        _comment(em, i)
+        if isinstance(i, Update):
+            accumulator.carry(em, i.accumulator)
+        for u, t in enumerate(trips):
+            with t.open(em, s.axis):
+                if isinstance(i, Let):
+                    _let(em, i)
+                elif isinstance(i, Update) and not isinstance(i.term, Contract):
+                    with em.writer.block(f"if ({t.number} < {ring.high})" if u else ""):
+                        accumulator.add(em, i.accumulator, i.term)
+
+
+@dataclass
+class _Trip:
+    """One of several trips that run together: its number and place as C++ text, and the values that are its own."""
+
+    number: str
+    place: str
+    own: dict[str, Layout] = field(default_factory=dict[str, Layout])
+
+    @contextmanager
+    def open(self, em: Emission, axis: Axis) -> Generator[None]:
+        shared, place = em.layouts, em.units[axis]
+        em.units[axis], em.layouts = self.place, {**shared, **self.own}
+        yield
+        self.own |= {name: layout for name, layout in em.layouts.items() if name not in shared}
+        em.units[axis], em.layouts = place, shared
+
+
+def _is_temporary(em: Emission, term: object) -> bool:
+    return isinstance(term, Load) and em.memory[term.input].fresh
+
+
+def _trip(em: Emission, s: Loop) -> None:
+    for c in s.accumulators:
+        if c.name + "~" in read_before(s):
+            accumulator.remember(em, c)
+    held = dict(em.held)
+    for inner in ordered(s.body):
+        statement(em, inner)
+    em.held = held  # what the body declared ends with it
+
+
+def _forget(em: Emission, s: Loop) -> None:
     for c in s.accumulators:
         em.layouts.pop(c.name + "~", None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleave.codegen.elementwise import blocks_of
+from cleave.codegen import cluster
 from cleave.codegen.emission import C_TYPES, Emission
 from cleave.codegen.expression import At, Printer, exists, fragment_at, offset_text, row_at
 from cleave.codegen.range import multiple_of
@@ -14,6 +14,9 @@ from cleave.tile.program import Store
 
 def store(em: Emission, s: Store) -> None:
     """Write a value where every one of its positions exists, from the first tile of the axes in ``once`` only."""
+    if s.output in em.parts:
+        cluster.store(em, s, em.parts[s.output])
+        return
     columns = em.columns(s.axes)
     pointer = em.parameters.output(em.memory[s.output])
     if len(columns) > 1:
@@ -63,19 +66,19 @@ def _fragment(em: Emission, s: Store, column: Axis, pointer: str) -> None:
     others = [a for a in s.axes if a is not column]
     dtype = em.memory[s.output].dtype
     even = multiple_of(em, linear[1]) % 2 == 0 and em.start_multiples[column] % 2 == 0
-    target = em.names.fresh("target")
+    target, group = em.names.fresh("target"), em.group_number(column)
     with em.writer.unrolled("h", 2), em.writer.block(f"if ({exists(em, others, row_at(em))})"):
         base = offset_text(em, linear[1] + em.corner(column, "first"), row_at(em))
         em.writer.line(f"{C_TYPES[dtype]}* {target} = {pointer} + {base} + pair;")
-        with em.writer.unrolled("n", blocks_of(em, column)):
+        with em.writer.unrolled("n", em.groups(column)):
             first, second = (_column_exists(em, column, which) for which in ("", " + 1"))
-            test = _both(em.only_one_of("n"), first)
+            test = _both(em.only_one_holder(column), first)
             guard = "" if test == "true" else f"if ({test}) "
             if even and first == second == "true":
                 em.parameters.require(pointer, 2 * DTYPES[dtype])
-                em.writer.line(f"{guard}write_two({target} + n * 8, {low}, {high});")
+                em.writer.line(f"{guard}write_two({target} + {group} * 8, {low}, {high});")
             else:
-                em.writer.line(f"{guard}write_pair({target} + n * 8, {low}, {high}, {second});")
+                em.writer.line(f"{guard}write_pair({target} + {group} * 8, {low}, {high}, {second});")
 
 
 def _halves(em: Emission, s: Store, column: Axis) -> tuple[str, str]:
@@ -86,15 +89,15 @@ def _halves(em: Emission, s: Store, column: Axis) -> tuple[str, str]:
 
 
 def _column_exists(em: Emission, column: Axis, plus: str) -> str:
-    return exists(em, [column], At({column: em.inside(column, f"n * 8 + pair{plus}")}))
+    return exists(em, [column], At({column: em.inside(column, f"{em.group_number(column)} * 8 + pair{plus}")}))
 
 
 def _scattered(em: Emission, s: Store, column: Axis, pointer: str) -> None:
     at = fragment_at(em, column)
     text = Printer(em, at).element(s.value)
-    with em.writer.unrolled("n", blocks_of(em, column)), em.writer.unrolled("e", 4):
+    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", 4):
         where = offset_text(em, em.offset(s.output, s.indices), at)
-        test = _both(em.only_one_of("n"), exists(em, list(s.axes), at))
+        test = _both(em.only_one_holder(column), exists(em, list(s.axes), at))
         em.writer.line(f"if ({test}) write({pointer} + {where}, {text});")
 
 

@@ -16,7 +16,7 @@ from cleave.schedule.splits import chunk_of
 from cleave.schedule.variants import Variant, variants
 from cleave.target import Target
 from cleave.tile.check import check_merge
-from cleave.tile.plan import KernelPlan, Merge, Schedule
+from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Schedule
 from cleave.tile.program import Store, statements
 
 KEPT = 8
@@ -69,7 +69,7 @@ def _schedules(s: Setting) -> Iterator[Schedule]:
     followers: dict[int, list[list[Kernel]]] = {}
     for kernel in kernels(s, first)[:KEPT_A_KERNEL]:
         bound = Setting(s.request, s.variant, s.count, kernel.chunk)
-        if s.variant.merge == "last-arriving":
+        if s.variant.merge in ONE_LAUNCH:
             merged = merge_kernel(bound, rest[0], kernel)
             if merged is not None:
                 yield from _single_launch(_assembled(bound, [kernel, merged]), s.request)
@@ -93,7 +93,7 @@ def _single_launch(plan: Schedule, r: Request) -> Iterator[Schedule]:
 
 def _assembled(s: Setting, chosen: Sequence[Kernel]) -> Schedule:
     r, v = s.request, s.variant
-    launches = 1 if v.merge == "last-arriving" else len(chosen)
+    launches = 1 if v.merge in ONE_LAUNCH else len(chosen)
     bound = {**_compiled_in(r, v, chosen), **({v.split.count: s.count} if v.split is not None else {})}
     return Schedule(
         candidate=r.candidate.name,

@@ -19,6 +19,7 @@ from cleave.schedule.request import Request
 from cleave.schedule.roles import Plan, Role
 from cleave.schedule.splits import base_extent, merge_roles
 from cleave.schedule.variants import Variant
+from cleave.tile.check import finer_tiles
 from cleave.tile.plan import Binding
 from cleave.tile.program import Program, program_axes
 from cleave.tile.skeleton import Skeleton, refusals
@@ -67,7 +68,15 @@ class Setting:
 
 
 def kernels(s: Setting, piece: Piece) -> list[Kernel]:
-    """Kernels of a piece, fastest first; a later set of rows is tried only if an earlier one gives none."""
+    """Kernels of a piece, fastest first; they do not depend on how partials are merged, so they are made once."""
+    key = (piece, s.count, s.chunk)
+    if key not in s.request.made:
+        s.request.made[key] = _kernels(s, piece)
+    return s.request.made[key]
+
+
+def _kernels(s: Setting, piece: Piece) -> list[Kernel]:
+    """A later choice of rows is tried only if an earlier one gives none."""
     r = s.request
     sizes = r.sizes(s.dims(s.chunk or USUAL_CHUNK), s.fixed)
     out: list[Kernel] = []
@@ -101,20 +110,45 @@ def _worth_trying(skeleton: Skeleton, r: Request, placement: Placement, sizes: S
 
 
 def merge_kernel(s: Setting, piece: Piece, first: Kernel) -> Kernel | None:
-    """The merge in the blocks of the kernel that makes the partials: its roles, rows and tiles follow."""
+    """The merge in the launch of the kernel that makes the partials: its roles, rows and tiles follow.
+
+    What the first kernel holds whole is divided in slices, each with the whole reduction over chunks; where something
+    reduces over it, a loop takes it piece by piece.
+    """
+    for whole in ("grid", "loop"):
+        made = _merge_kernel(s, piece, first, (whole,))
+        if made is not None:
+            return made
+    return None
+
+
+def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kernel | None:
     r, split = s.request, s.variant.split
     assert split is not None
-    roles = merge_roles(first.placement.roles, piece.graph, split.outer)
+    roles = merge_roles(first.placement.roles, piece.graph, split.outer, whole)
     lowered = _lowered(r, piece, roles)
     if lowered is None:
         return None
-    part = SLICE if first.binding.teams == 1 else 2 * SLICE  # teams divide the slices: fewer, wider ones for each
-    tiles = {a: first.binding.tiles.get(a, part) for a in program_axes(lowered.program)}
-    tiles |= {a: part for a in tiles if roles.get(a) == ("loop",)} | {a: 1 for a in lowered.program.unit}
-    if lowered.program.grid != tuple(a for a in first.program.grid if a is not split.outer):
-        r.reject("the merge has another grid than the partials")
+    program = lowered.program
+    tiles = {a: first.binding.tiles.get(a, SLICE) for a in program_axes(program)} | {a: 1 for a in program.unit}
+    tiles |= {a: SLICE * (1 + (first.binding.teams > 1)) for a in tiles if roles.get(a) == ("loop",)}
+    workers = first.binding.teams * (s.count if s.variant.merge == "cluster" else 1)
+    for a in program.grid:
+        if a not in program.unit and a not in first.placement.rows:
+            tiles[a] = _slice(tiles[a], workers)
+    try:
+        finer_tiles(first.program, first.binding, program, replaced(first.binding, tiles=tiles))
+    except ScheduleError as error:
+        r.reject(str(error))
         return None
     return _costed(s, lowered, first.placement, replaced(first.binding, tiles=tiles), first.skeleton)
+
+
+def _slice(size: int, workers: int) -> int:
+    """Columns of a tile that each of so many workers merges: whole pieces, all alike."""
+    pieces = size // SLICE
+    most = next(n for n in range(-(-pieces // workers), pieces + 1) if pieces % n == 0)
+    return SLICE * most
 
 
 def _bindings(s: Setting, program: Program, placement: Placement, skeleton: Skeleton) -> Iterator[Binding]:

@@ -117,15 +117,17 @@ def base_extent(c: Candidate, split: Split) -> Index:
     raise ScheduleError(f"no axis {split.base!r} in the input graph", location=c.name)
 
 
-def merge_roles(main: Mapping[Axis, Role], merge: Graph, outer: Axis) -> dict[Axis, Role]:
-    """Roles of a merge that runs in the blocks of the first kernel: the same grid, what was whole in slices, chunks
-    step by step."""
+def merge_roles(main: Mapping[Axis, Role], merge: Graph, outer: Axis, whole: Role) -> dict[Axis, Role]:
+    """Roles of a merge that runs in the blocks of the first kernel: the same grid, chunks step by step.
+
+    ``whole`` is the role of what the first kernel holds whole.
+    """
     roles: dict[Axis, Role] = {}
     for a in merge.axes:
         if a is outer:
             roles[a] = ("step",)
         elif a in main:
-            roles[a] = ("loop",) if main[a] == ("whole",) else main[a]
+            roles[a] = whole if main[a] == ("whole",) else main[a]
         else:
             roles[a] = ("loop",)
     return roles

@@ -59,9 +59,16 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
         for partition in _partitions(r, collapse(c, r.folds, split)):
             yield Variant(partition, "none", split)
     merged = tuple(n for n in counts if n > 1 or merge is not None)
-    for way in ("second-launch", "last-arriving"):
-        if merged and merge in (None, way):
-            yield Variant(cut_at_partials(c, r.folds, split), way, split, merged)
+    for way in ("second-launch", "last-arriving", "cluster"):
+        fitting = tuple(n for n in merged if way != "cluster" or n <= r.target.facts.cluster_blocks)
+        if fitting and merge in (None, way):
+            yield Variant(cut_at_partials(c, r.folds, split), way, split, fitting)
+        elif merge == way:
+            most = r.target.facts.cluster_blocks
+            allowed = f"at most {most} on {r.target.arch}" if most > 1 else f"none on {r.target.arch}"
+            raise ScheduleError(
+                f"split count {asked} in a cluster: allowed is {allowed}", location=f"axis {split.base}"
+            )
 
 
 def _filling(r: Request, piece: Piece) -> set[int]:

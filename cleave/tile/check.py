@@ -8,7 +8,7 @@
     stores     every stored axis is placed; only the first tile stores along grid axes that the output lacks, and what
                it stores does not depend on them
 
-    merges     the blocks of a last-arriving merge read what the blocks that they waited for have stored, nothing else
+    merges     the blocks of a merge in one launch read what the blocks that they waited for have stored, nothing else
 
 That reductions see the identity beyond the axis they sum is what running the program shows (``interp.py``).
 """
@@ -23,7 +23,7 @@ from cleave.ir.axis import Axis, owners
 from cleave.ir.graph import Cast, Load, Reduce, Ref, Term, term_indices, walk
 from cleave.ir.index import Atom, Index, Position, axes_of, show, substitute
 from cleave.tile.dependence import Dependences, dependences
-from cleave.tile.plan import KernelPlan, Schedule
+from cleave.tile.plan import ONE_LAUNCH, Binding, KernelPlan, Schedule
 from cleave.tile.program import (
     Accumulator,
     Contract,
@@ -55,7 +55,7 @@ def check_program(program: Program) -> Program:
 
 
 def check_schedule(s: Schedule) -> Schedule:
-    """The schedule itself if its programs, and the pairs of a last-arriving merge, keep the invariants."""
+    """The schedule itself if its programs, and the pairs of a merge in one launch, keep the invariants."""
     for k in s.kernels:
         check_program(k.program)
     for first, second in merged_pairs(s):
@@ -64,8 +64,8 @@ def check_schedule(s: Schedule) -> Schedule:
 
 
 def merged_pairs(s: Schedule) -> Iterator[tuple[KernelPlan, KernelPlan]]:
-    """(partials, merge) of each launch that merges in the block that arrives last."""
-    plans = iter(s.kernels if s.merge == "last-arriving" else ())
+    """(partials, merge) of each launch that merges."""
+    plans = iter(s.kernels if s.merge in ONE_LAUNCH else ())
     for first in plans:
         if any(a.kind == "outer" for a in first.program.grid):
             second = next(plans, None)
@@ -78,15 +78,38 @@ def check_merge(first: KernelPlan, second: KernelPlan) -> None:
 
     Run one after the other, as the interpreter does, a program that reads the tiles of others looks right.
     """
-    grid = tuple(a for a in first.program.grid if a.kind != "outer")
-    ours = dict(zip(second.program.grid, grid, strict=False))
+    parts = finer_tiles(first.program, first.binding, second.program, second.binding)
+    ours = {a: b for a, (b, _) in parts.items() if b in first.program.grid}
     stored = {s.output: s for s in statements(first.program.body) if isinstance(s, Store)}
-    for a, b in ours.items():
-        if b not in first.program.unit and second.binding.tiles.get(a) != first.binding.tiles.get(b):
-            raise ScheduleError(f"tiles of {a} differ from those of the partials", location=second.program.name)
     for term in tile_terms(second.program):
         if isinstance(term, Load) and term.input in stored:
             _check_partial(second.program, term, stored[term.input], ours)
+
+
+def finer_tiles(first: Program, coarse: Binding, second: Program, fine: Binding) -> dict[Axis, tuple[Axis, int]]:
+    """For every grid axis of a merge: the axis of the partials that it follows, and how many tiles it makes of one.
+
+    Errors: another grid than that of the partials; tiles that do not divide theirs; rows that are divided.
+    """
+    grid = [a for a in first.grid if a.kind != "outer"]
+    kept = [a for a in second.grid if a not in first.whole]
+    if [a.extent for a in kept] != [a.extent for a in grid]:
+        has, needed = (", ".join(a.name for a in axes) for axes in (second.grid, grid))
+        raise ScheduleError(
+            f"the merge has the grid [{has}], the blocks of the partials have [{needed}]", location=second.name
+        )
+    follows = {**dict(zip(kept, grid, strict=True)), **{a: a for a in second.grid if a in first.whole}}
+    out: dict[Axis, tuple[Axis, int]] = {}
+    for a in second.grid:
+        b = follows[a]
+        whole = 1 if b in first.unit else coarse.tile(b)
+        part = 1 if a in second.unit else fine.tile(a)
+        if whole % part or (a in fine.rows and whole != part):
+            raise ScheduleError(
+                f"tiles of {part} along {a} do not divide the {whole} of the partials", location=second.name
+            )
+        out[a] = (b, whole // part)
+    return out
 
 
 def _check_partial(merge: Program, load: Load, store: Store, ours: Mapping[Axis, Axis]) -> None:

@@ -18,8 +18,12 @@ from cleave.ir.index import Index, Pred, Symbol, ceildiv
 from cleave.target import Target
 from cleave.tile.program import Buffer, Program
 
-Merge = Literal["none", "second-launch", "last-arriving"]
-"""How the partials of a split are joined: by a second kernel, or by its body run in the block that arrives last."""
+Merge = Literal["none", "second-launch", "last-arriving", "cluster"]
+"""How the partials of a split are joined: by a second kernel; by its body run in the block that arrives last; or by its
+body divided among the blocks of a cluster, which hold the partials in their shared memory."""
+
+ONE_LAUNCH: frozenset[Merge] = frozenset({"last-arriving", "cluster"})
+"""Merges that run in the launch that makes the partials."""
 
 
 Chain = Literal["registers", "shared"]
@@ -94,9 +98,9 @@ class Schedule:
     shape        the representative shape that the choice was made for; it binds nothing
     chunks       chunk lengths of splits, which the host computes from the dims of a call
     constraints  what the dims of a call must meet besides the graph's own constraints (a whole axis fits its tile)
-    merge        "last-arriving": kernels come in pairs (partials, merge); the blocks of the second are those of the
-    first without
-                 the outer axis, in the same order, and its body runs in the block that arrives last
+    merge        of ``ONE_LAUNCH``: kernels come in pairs (partials, merge); the grid of the second is that of the first
+                 without the outer axis, in the same order, perhaps in finer tiles, and what the first holds whole may
+                 be divided in it
     """
 
     candidate: str

@@ -11,6 +11,7 @@ typedef long long i64;
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
+DEV u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // ---- conversions
@@ -49,8 +50,15 @@ template <class T> DEV float read(const T* p, bool ok) { return ok ? to_float(*p
 DEV int read_index(const int* p, bool ok) { return ok ? __ldg(p) : 0; }
 DEV int read_index(const i64* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
 DEV int read_index(const unsigned char* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
-DEV float read_fresh(const float* p, bool ok) { return ok ? __ldcg(p) : 0.f; }
-DEV void read_fresh_two(float& x, float& y, const float* p) { float2 v = __ldcg((const float2*)p); x = v.x; y = v.y; }
+// No branch: several of them go out together.
+DEV float read_fresh(const float* p, bool ok) {
+  float x;
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; mov.f32 %0, 0f00000000; @p ld.global.cg.f32 %0, [%1];}"
+    : "=f"(x) : "l"(p), "r"((int)ok) : "memory");
+  return x; }
+DEV void read_fresh_two(float& x, float& y, const float* p, bool ok) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; mov.f32 %0, 0f00000000; mov.f32 %1, 0f00000000; @p ld.global.cg.v2.f32 {%0, %1}, [%2];}"
+    : "=f"(x), "=f"(y) : "l"(p), "r"((int)ok) : "memory"); }
 template <class T> DEV void write(T* p, float x) { *p = Convert<T>::of(x); }
 template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Convert<T>::two(x, y); }
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
@@ -95,16 +103,36 @@ CLEAVE_MULTIPLY(bf16, "bf16")
 template <class T> DEV void multiply_add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { Multiply<T>::add(d, a, b0, b1); }
 
 // ---- blocks that wait for each other
-DEV void publish() { __threadfence(); }
-DEV int arrive(int* counter) { return atomicAdd(counter, 1); }
+// What a barrier ordered before it is published, and what others published before they arrived may be read after it.
+DEV int arrive(int* counter) {
+  int r; asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory"); return r; }
 DEV void reset(int* counter) { *counter = 0; }
+
+// ---- blocks of a cluster, which reach each other's shared memory
+DEV void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory"); }
+DEV void cluster_leave() {  // keeps the memory of this block until the others have read it; orders nothing else
+  asm volatile("barrier.cluster.arrive.relaxed;\n barrier.cluster.wait;" ::: "memory"); }
+DEV u32 cluster_address(u32 address, int rank) {
+  u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r; }
+// Without a predicate, which would make every read convert its address anew.
+DEV float cluster_read(u32 address) {
+  float x; asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
+DEV void cluster_read_two(float& x, float& y, u32 address) {
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory"); }
 // Shared by the GPU and the emulator: plain C++.
 DEV int least(int a, int b) { return a < b ? a : b; }
 DEV int greatest(int a, int b) { return a > b ? a : b; }
+DEV float where(bool ok, float x) { return ok ? x : 0.f; }
 DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
 DEV i64 floor_divide(i64 a, i64 b) { i64 q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV i64 floor_modulo(i64 a, i64 b) { return a - floor_divide(a, b) * b; }
+// x / n for 0 <= x < 2^31 and n >= 1, given min(2^31 - 1, floor(2^31 / n)): the product is at most one too small.
+DEV int quotient(int x, int n, int reciprocal) {
+  const int q = (int)multiply_high(2u * (u32)x, (u32)reciprocal);
+  return q + (x - q * n >= n);
+}
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
@@ -134,7 +162,7 @@ template <class T> DEV void write_pair(T* p, float x, float y, bool second) {
   if (second) write(p + 1, y);
 }
 DEV void read_fresh_pair(float& x, float& y, const float* p, bool first, bool second) {
-  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p); return; }
+  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p, true); return; }
   x = read_fresh(p, first);
   y = read_fresh(p + 1, second);
 }
@@ -158,25 +186,28 @@ DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
 DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
 // ---- kernel
-extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* __restrict__ q_2, const f16* __restrict__ k, const f16* __restrict__ v_2, f16* out, float* lse, int dim_b, int dim_kv, int s_tiles, int dim_s, int dim_t) {
+extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* __restrict__ q_2, const f16* __restrict__ k, const f16* __restrict__ v, f16* out, float* lse, int dim_kv, int reciprocal_dim_kv, int dim_b, int reciprocal_dim_b, int s_tiles, int dim_s, i64 stride_kv_s, i64 stride_s, i64 stride_s_2, int dim_t, i64 stride_kv_t, i64 stride_t, i64 stride_kv_s_2, i64 stride_s_3) {
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
   const int row = warp * 16 + (lane >> 2), pair = (lane & 3) * 2;
   int block = blockIdx.x;
-  const int n2_tile = block % 2;
-  block /= 2;
-  const int kv_tile = block % dim_kv;
-  block /= dim_kv;
-  const int b_tile = block % dim_b;
-  block /= dim_b;
-  const int s_tile = s_tiles - 1 - block;
+  const int rest = block / 2;
+  const int n2_tile = block - rest * 2;
+  block = rest;
+  const int rest_2 = quotient(block, dim_kv, reciprocal_dim_kv);
+  const int kv_tile = block - rest_2 * dim_kv;
+  block = rest_2;
+  const int rest_3 = quotient(block, dim_b, reciprocal_dim_b);
+  const int b_tile = block - rest_3 * dim_b;
+  block = rest_3;
+  const int s_tile = s_tiles - 1 - (block);
   {
     const int s_start = s_tile * 32;
     const int s_last = least(s_start + 32, dim_s) - 1;
     const int s_row[2] = {(s_start + row), (s_start + (row + 8))};
     const u32 q_1_tile = shared_base + 0;
-    const f16* q_1_source = q_2 + (((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32));
+    const f16* q_1_source = q_2 + ((stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_tile));
     {
       #pragma unroll
       for (int x = 0; x < 2; x++) {
@@ -200,9 +231,9 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
     const int t_low = 0;
     const int t_high = (least((s_last + dim_t + 1 - dim_s), dim_t));
     const u32 k_1_tile_ring = shared_base + 2048;
-    const f16* k_1_source = k + (((i64)b_tile * dim_kv * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
+    const f16* k_1_source = k + ((stride_kv_t * b_tile) + (stride_t * kv_tile));
     const u32 v_1_tile_ring = shared_base + 6144;
-    const f16* v_1_source = v_2 + (((i64)b_tile * dim_kv * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
+    const f16* v_1_source = v + ((stride_kv_t * b_tile) + (stride_t * kv_tile));
     #pragma unroll
     for (int p = 0; p < 1; p++) {
       {
@@ -411,7 +442,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
       #pragma unroll
       for (int h = 0; h < 2; h++) {
         if (s_row[h] < dim_s) {
-          f16* target = out + (0 + ((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_tile * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
+          f16* target = out + (0 + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_tile) + ((i64)s_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 4; n++) {
             write_two(target + n * 8, e4[n][2 * h], e4[n][2 * h + 1]);
@@ -435,7 +466,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (pair == 0 && s_row[h] < dim_s) write(lse + (((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_tile * dim_s) + s_row[h]), e6[h]);
+        if (pair == 0 && s_row[h] < dim_s) write(lse + ((stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_tile * dim_s) + s_row[h]), e6[h]);
       }
     }
   }

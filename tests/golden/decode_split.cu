@@ -11,6 +11,7 @@ typedef long long i64;
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
+DEV u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // ---- conversions
@@ -49,8 +50,15 @@ template <class T> DEV float read(const T* p, bool ok) { return ok ? to_float(*p
 DEV int read_index(const int* p, bool ok) { return ok ? __ldg(p) : 0; }
 DEV int read_index(const i64* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
 DEV int read_index(const unsigned char* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
-DEV float read_fresh(const float* p, bool ok) { return ok ? __ldcg(p) : 0.f; }
-DEV void read_fresh_two(float& x, float& y, const float* p) { float2 v = __ldcg((const float2*)p); x = v.x; y = v.y; }
+// No branch: several of them go out together.
+DEV float read_fresh(const float* p, bool ok) {
+  float x;
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; mov.f32 %0, 0f00000000; @p ld.global.cg.f32 %0, [%1];}"
+    : "=f"(x) : "l"(p), "r"((int)ok) : "memory");
+  return x; }
+DEV void read_fresh_two(float& x, float& y, const float* p, bool ok) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; mov.f32 %0, 0f00000000; mov.f32 %1, 0f00000000; @p ld.global.cg.v2.f32 {%0, %1}, [%2];}"
+    : "=f"(x), "=f"(y) : "l"(p), "r"((int)ok) : "memory"); }
 template <class T> DEV void write(T* p, float x) { *p = Convert<T>::of(x); }
 template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Convert<T>::two(x, y); }
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
@@ -95,16 +103,36 @@ CLEAVE_MULTIPLY(bf16, "bf16")
 template <class T> DEV void multiply_add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { Multiply<T>::add(d, a, b0, b1); }
 
 // ---- blocks that wait for each other
-DEV void publish() { __threadfence(); }
-DEV int arrive(int* counter) { return atomicAdd(counter, 1); }
+// What a barrier ordered before it is published, and what others published before they arrived may be read after it.
+DEV int arrive(int* counter) {
+  int r; asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory"); return r; }
 DEV void reset(int* counter) { *counter = 0; }
+
+// ---- blocks of a cluster, which reach each other's shared memory
+DEV void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory"); }
+DEV void cluster_leave() {  // keeps the memory of this block until the others have read it; orders nothing else
+  asm volatile("barrier.cluster.arrive.relaxed;\n barrier.cluster.wait;" ::: "memory"); }
+DEV u32 cluster_address(u32 address, int rank) {
+  u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r; }
+// Without a predicate, which would make every read convert its address anew.
+DEV float cluster_read(u32 address) {
+  float x; asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
+DEV void cluster_read_two(float& x, float& y, u32 address) {
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory"); }
 // Shared by the GPU and the emulator: plain C++.
 DEV int least(int a, int b) { return a < b ? a : b; }
 DEV int greatest(int a, int b) { return a > b ? a : b; }
+DEV float where(bool ok, float x) { return ok ? x : 0.f; }
 DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
 DEV i64 floor_divide(i64 a, i64 b) { i64 q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV i64 floor_modulo(i64 a, i64 b) { return a - floor_divide(a, b) * b; }
+// x / n for 0 <= x < 2^31 and n >= 1, given min(2^31 - 1, floor(2^31 / n)): the product is at most one too small.
+DEV int quotient(int x, int n, int reciprocal) {
+  const int q = (int)multiply_high(2u * (u32)x, (u32)reciprocal);
+  return q + (x - q * n >= n);
+}
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
@@ -134,7 +162,7 @@ template <class T> DEV void write_pair(T* p, float x, float y, bool second) {
   if (second) write(p + 1, y);
 }
 DEV void read_fresh_pair(float& x, float& y, const float* p, bool first, bool second) {
-  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p); return; }
+  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p, true); return; }
   x = read_fresh(p, first);
   y = read_fresh(p + 1, second);
 }
@@ -158,22 +186,24 @@ DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
 DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
 // ---- kernel
-extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __restrict__ q_2, const f16* __restrict__ k, const f16* __restrict__ v_2, float* pm, float* pl, float* po, int* part_arrived, f16* out, float* lse, int dim_b, int dim_kv, int s_tiles, int dim_s, int dim_t, int dim_C) {
+extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __restrict__ q_2, const f16* __restrict__ k, const f16* __restrict__ v, float* pm, float* pl, float* po, int* part_arrived, f16* out, float* lse, int dim_kv, int reciprocal_dim_kv, int dim_b, int reciprocal_dim_b, int s_tiles, int dim_s, i64 stride_kv_s, i64 stride_s, i64 stride_s_2, int dim_t, int dim_C, i64 stride_C, i64 stride_kv_t, i64 stride_t, i64 stride_b_kv_s, i64 stride_kv_s_2, i64 stride_s_3, i64 stride_b_kv_s_2) {
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
   const int team = warp, rank = 0, member = rank * 32 + lane;
   const int row = rank * 16 + (lane >> 2), pair = (lane & 3) * 2;
   int block = blockIdx.x;
-  const int n2_tile = block % 1;
-  block /= 1;
-  const int kv_tile = block % dim_kv;
-  block /= dim_kv;
-  const int b_tile = block % dim_b;
-  block /= dim_b;
-  const int t_o_tile = block % 3;
-  block /= 3;
-  const int s_tile = s_tiles - 1 - block;
+  const int n2_tile = 0;
+  const int rest = quotient(block, dim_kv, reciprocal_dim_kv);
+  const int kv_tile = block - rest * dim_kv;
+  block = rest;
+  const int rest_2 = quotient(block, dim_b, reciprocal_dim_b);
+  const int b_tile = block - rest_2 * dim_b;
+  block = rest_2;
+  const int rest_3 = block / 3;
+  const int t_o_tile = block - rest_3 * 3;
+  block = rest_3;
+  const int s_tile = s_tiles - 1 - (block);
   {
     const int n2_start = n2_tile * 2;
     const int n2_last = least(n2_start + 2, 2) - 1;
@@ -182,14 +212,14 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     const int s_row[2] = {(s_start + (row / 2)), (s_start + ((row + 8) / 2))};
     const int n2_row[2] = {(n2_start + (row % 2)), (n2_start + ((row + 8) % 2))};
     const u32 q_1_tile = shared_base + 0;
-    const f16* q_1_source = q_2 + (((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64));
+    const f16* q_1_source = q_2 + ((stride_kv_s * b_tile) + (stride_s * kv_tile));
     {
       #pragma unroll
       for (int x = 0; x < 1; x++) {
         const int r = thread / 4 + x * 32, c = thread % 4;
         if (r < 16) {
           const bool present = (s_start + (r / 2)) < dim_s;
-          copy_chunk(q_1_tile + swizzle<4>(r, c), q_1_source + (present ? (((i64)(n2_start + (r % 2)) * dim_s * 32) + (c * 8) + ((i64)(s_start + (r / 2)) * 32)) : 0), present ? 16 : 0);
+          copy_chunk(q_1_tile + swizzle<4>(r, c), q_1_source + (present ? ((stride_s_2 * (n2_start + (r % 2))) + (c * 8) + ((i64)(s_start + (r / 2)) * 32)) : 0), present ? 16 : 0);
         }
       }
     }
@@ -208,9 +238,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     const int t_i_low = 0;
     const int t_i_high = (least((s_last + dim_t + 1 - (dim_C * t_o_tile) - dim_s), (greatest(0, (least(dim_C, (dim_t - (dim_C * t_o_tile))))))));
     const u32 k_1_tile_ring = shared_base + 1024 + team * 6144;
-    const f16* k_1_source = k + (((i64)dim_C * t_o_tile * 32) + ((i64)b_tile * dim_kv * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
+    const f16* k_1_source = k + ((stride_C * t_o_tile) + (stride_kv_t * b_tile) + (stride_t * kv_tile));
     const u32 v_1_tile_ring = shared_base + 25600 + team * 6144;
-    const f16* v_1_source = v_2 + (((i64)dim_C * t_o_tile * 32) + ((i64)b_tile * dim_kv * dim_t * 32) + ((i64)kv_tile * dim_t * 32));
+    const f16* v_1_source = v + ((stride_C * t_o_tile) + (stride_kv_t * b_tile) + (stride_t * kv_tile));
     #pragma unroll
     for (int p = 0; p < 2; p++) {
       {
@@ -414,13 +444,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       const u32 s2_sides = shared_base + 2048;
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (s_row[h] < dim_s) {
-          #pragma unroll
-          for (int n = 0; n < 4; n++) {
-            {
-              shared_write_two(s2_sides + team * 2048 + ((n * 2 + h) * 32 + member) * 8, s2[n][2 * h], s2[n][2 * h + 1]);
-            }
-          }
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+          shared_write_two(s2_sides + team * 2048 + ((n * 2 + h) * 32 + member) * 8, s2[n][2 * h], s2[n][2 * h + 1]);
         }
       }
       block_barrier();
@@ -457,26 +483,20 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         }
       }
       #pragma unroll
-      for (int n = 0; n < 4; n++) {
-        if (n % 4 == team) {
-          #pragma unroll
-          for (int e = 0; e < 4; e++) {
-            s2[n][e] = 0.f;
-          }
+      for (int n = 0; n < 1; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          s2[n][e] = 0.f;
         }
       }
       #pragma unroll
       for (int w = 0; w < 4; w++) {
-        float s2_side[4][4] = {};
+        float s2_side[1][4];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          if (s_row[h] < dim_s) {
-            #pragma unroll
-            for (int n = 0; n < 4; n++) {
-              if (n % 4 == team) {
-                shared_read_two(s2_side[n][2 * h], s2_side[n][2 * h + 1], s2_sides + w * 2048 + ((n * 2 + h) * 32 + member) * 8);
-              }
-            }
+          #pragma unroll
+          for (int n = 0; n < 1; n++) {
+            shared_read_two(s2_side[n][2 * h], s2_side[n][2 * h + 1], s2_sides + w * 2048 + (((n * 4 + team) * 2 + h) * 32 + member) * 8);
           }
         }
         float factor_2[2];
@@ -485,12 +505,10 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
           factor_2[h] = exp_diff(m1_side[w][h], m1[h]);
         }
         #pragma unroll
-        for (int n = 0; n < 4; n++) {
-          if (n % 4 == team) {
-            #pragma unroll
-            for (int e = 0; e < 4; e++) {
-              s2[n][e] = (s2[n][e] + (factor_2[e >> 1] * s2_side[n][e]));
-            }
+        for (int n = 0; n < 1; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            s2[n][e] = (s2[n][e] + (factor_2[e >> 1] * s2_side[n][e]));
           }
         }
       }
@@ -500,14 +518,14 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pm + (((i64)dim_b * dim_kv * dim_s * t_o_tile * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), m1[h]);
+        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pm + ((stride_b_kv_s * t_o_tile) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), m1[h]);
       }
     }
     // pl[t_o, b, kv, n2, s] = s1
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pl + (((i64)dim_b * dim_kv * dim_s * t_o_tile * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), s1[h]);
+        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pl + ((stride_b_kv_s * t_o_tile) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s1[h]);
       }
     }
     // po[t_o, b, kv, n2, s, n32] = s2
@@ -515,10 +533,10 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       #pragma unroll
       for (int h = 0; h < 2; h++) {
         if (s_row[h] < dim_s) {
-          float* target = po + (0 + ((i64)dim_b * dim_kv * dim_s * t_o_tile * 64) + ((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_row[h] * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
+          float* target = po + (0 + (stride_b_kv_s_2 * t_o_tile) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
           #pragma unroll
-          for (int n = 0; n < 4; n++) {
-            if (n % 4 == team) write_two(target + n * 8, s2[n][2 * h], s2[n][2 * h + 1]);
+          for (int n = 0; n < 1; n++) {
+            write_two(target + (n * 4 + team) * 8, s2[n][2 * h], s2[n][2 * h + 1]);
           }
         }
       }
@@ -528,10 +546,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
   __shared__ int arrived_last;
   block_barrier();
   if (thread == 0) {
-    publish();
     arrived_last = arrive(part_arrived + (((b_tile * dim_kv + kv_tile) * 1 + n2_tile) * s_tiles + s_tile)) == 3 - 1;
     if (arrived_last) reset(part_arrived + (((b_tile * dim_kv + kv_tile) * 1 + n2_tile) * s_tiles + s_tile));
-    publish();
   }
   block_barrier();
   if (!arrived_last) return;
@@ -547,20 +563,146 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     float s2_2[2] = {0.f, 0.f};
     const int t_o_low = 0;
     const int t_o_high = 3;
-    #pragma unroll 8
-    for (int t_o_tile_2 = t_o_low + team * 1; t_o_tile_2 < t_o_high; t_o_tile_2 += 4) {
-      const int t_o_at = t_o_tile_2;
+    for (int t_o_tile_2 = t_o_low + team * 1; t_o_tile_2 < t_o_high; t_o_tile_2 += 32) {
+      const int t_o_at_2 = least(t_o_tile_2 + 0, t_o_high - 1);
+      const int t_o_at_3 = least(t_o_tile_2 + 4, t_o_high - 1);
+      const int t_o_at_4 = least(t_o_tile_2 + 8, t_o_high - 1);
+      const int t_o_at_5 = least(t_o_tile_2 + 12, t_o_high - 1);
+      const int t_o_at_6 = least(t_o_tile_2 + 16, t_o_high - 1);
+      const int t_o_at_7 = least(t_o_tile_2 + 20, t_o_high - 1);
+      const int t_o_at_8 = least(t_o_tile_2 + 24, t_o_high - 1);
+      const int t_o_at_9 = least(t_o_tile_2 + 28, t_o_high - 1);
       const float m1_before_2[2] = {m1_2[0], m1_2[1]};
       // pm_2[n2, s] = pm[t_o, b, kv, n2, s]
       float pm_2[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        pm_2[h] = read_fresh(pm + (((i64)dim_b * dim_kv * dim_s * t_o_at * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        pm_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
       }
-      // m1 = max(m1~, ref('pm_2', n2, s))
+      float pm_2_2[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        m1_2[h] = (maximum(m1_2[h], pm_2[h]));
+        pm_2_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_3[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_4[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_4[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_5) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_5[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_5[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_6) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_6[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_6[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_7) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_7[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_7[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_8) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_8[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_8[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_9) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      // pl_1[n2, s] = pl[t_o, b, kv, n2, s]
+      float pl_1[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_2[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_2[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_3[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_3[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_4[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_4[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_5) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_5[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_5[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_6) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_6[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_6[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_7) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_7[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_7[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_8) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_8[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_8[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_9) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      // m1 = max(m1~, ref('pm_2', n2, s))
+      {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2[h]));
+        }
+      }
+      if (t_o_tile_2 + 4 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_2[h]));
+        }
+      }
+      if (t_o_tile_2 + 8 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_3[h]));
+        }
+      }
+      if (t_o_tile_2 + 12 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_4[h]));
+        }
+      }
+      if (t_o_tile_2 + 16 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_5[h]));
+        }
+      }
+      if (t_o_tile_2 + 20 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_6[h]));
+        }
+      }
+      if (t_o_tile_2 + 24 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_7[h]));
+        }
+      }
+      if (t_o_tile_2 + 28 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_8[h]));
+        }
       }
       // e1[n2, s] = exp_diff(ref('pm_2', n2, s), ref('m1', n2, s))
       float e1[2];
@@ -568,11 +710,40 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       for (int h = 0; h < 2; h++) {
         e1[h] = exp_diff(pm_2[h], m1_2[h]);
       }
-      // pl_1[n2, s] = pl[t_o, b, kv, n2, s]
-      float pl_1[2];
+      float e1_2[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        pl_1[h] = read_fresh(pl + (((i64)dim_b * dim_kv * dim_s * t_o_at * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        e1_2[h] = exp_diff(pm_2_2[h], m1_2[h]);
+      }
+      float e1_3[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_3[h] = exp_diff(pm_2_3[h], m1_2[h]);
+      }
+      float e1_4[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_4[h] = exp_diff(pm_2_4[h], m1_2[h]);
+      }
+      float e1_5[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_5[h] = exp_diff(pm_2_5[h], m1_2[h]);
+      }
+      float e1_6[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_6[h] = exp_diff(pm_2_6[h], m1_2[h]);
+      }
+      float e1_7[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_7[h] = exp_diff(pm_2_7[h], m1_2[h]);
+      }
+      float e1_8[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_8[h] = exp_diff(pm_2_8[h], m1_2[h]);
       }
       // e2[n2, s] = (ref('e1', n2, s) * ref('pl_1', n2, s))
       float e2_2[2];
@@ -580,14 +751,93 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       for (int h = 0; h < 2; h++) {
         e2_2[h] = (e1[h] * pl_1[h]);
       }
+      float e2_3[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_3[h] = (e1_2[h] * pl_1_2[h]);
+      }
+      float e2_4[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_4[h] = (e1_3[h] * pl_1_3[h]);
+      }
+      float e2_5[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_5[h] = (e1_4[h] * pl_1_4[h]);
+      }
+      float e2_6[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_6[h] = (e1_5[h] * pl_1_5[h]);
+      }
+      float e2_7[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_7[h] = (e1_6[h] * pl_1_6[h]);
+      }
+      float e2_8[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_8[h] = (e1_7[h] * pl_1_7[h]);
+      }
+      float e2_9[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_9[h] = (e1_8[h] * pl_1_8[h]);
+      }
       // s2 = sum((exp_diff(ref('m1~', n2, s), ref('m1', n2, s)) * ref('s2~', n2, s)), ref('e2', n2, s))
       #pragma unroll
       for (int h = 0; h < 2; h++) {
         s2_2[h] = (exp_diff(m1_before_2[h], m1_2[h]) * s2_2[h]);
       }
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        s2_2[h] = (s2_2[h] + e2_2[h]);
+      {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_2[h]);
+        }
+      }
+      if (t_o_tile_2 + 4 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_3[h]);
+        }
+      }
+      if (t_o_tile_2 + 8 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_4[h]);
+        }
+      }
+      if (t_o_tile_2 + 12 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_5[h]);
+        }
+      }
+      if (t_o_tile_2 + 16 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_6[h]);
+        }
+      }
+      if (t_o_tile_2 + 20 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_7[h]);
+        }
+      }
+      if (t_o_tile_2 + 24 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_8[h]);
+        }
+      }
+      if (t_o_tile_2 + 28 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_9[h]);
+        }
       }
     }
     block_barrier();
@@ -660,14 +910,136 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       }
       const int t_o_low_2 = 0;
       const int t_o_high_2 = 3;
-      #pragma unroll 8
-      for (int t_o_tile_3 = t_o_low_2; t_o_tile_3 < t_o_high_2; t_o_tile_3 += 1) {
-        const int t_o_at_2 = t_o_tile_3;
+      for (int t_o_tile_3 = t_o_low_2; t_o_tile_3 < t_o_high_2; t_o_tile_3 += 8) {
+        const int t_o_at_10_2 = least(t_o_tile_3 + 0, t_o_high_2 - 1);
+        const int t_o_at_10_3 = least(t_o_tile_3 + 1, t_o_high_2 - 1);
+        const int t_o_at_10_4 = least(t_o_tile_3 + 2, t_o_high_2 - 1);
+        const int t_o_at_10_5 = least(t_o_tile_3 + 3, t_o_high_2 - 1);
+        const int t_o_at_10_6 = least(t_o_tile_3 + 4, t_o_high_2 - 1);
+        const int t_o_at_10_7 = least(t_o_tile_3 + 5, t_o_high_2 - 1);
+        const int t_o_at_10_8 = least(t_o_tile_3 + 6, t_o_high_2 - 1);
+        const int t_o_at_10_9 = least(t_o_tile_3 + 7, t_o_high_2 - 1);
         // pm_1[n2, s] = pm[t_o, b, kv, n2, s]
         float pm_1[2];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          pm_1[h] = read_fresh(pm + (((i64)dim_b * dim_kv * dim_s * t_o_at_2 * 2) + ((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+          pm_1[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_2[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_3[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_4[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_4[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_5) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_5[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_5[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_6) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_6[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_6[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_7) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_7[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_7[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_8) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_8[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_8[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_9) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        // po_1[n2, s, n32] = po[t_o, b, kv, n2, s, n32]
+        float po_1[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_2) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1[n][2 * h], po_1[n][2 * h + 1], source + n * 8, present);
+          }
+        }
+        float po_1_2[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_2 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_3) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_2[n][2 * h], po_1_2[n][2 * h + 1], source_2 + n * 8, present);
+          }
+        }
+        float po_1_3[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_3 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_4) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_3[n][2 * h], po_1_3[n][2 * h + 1], source_3 + n * 8, present);
+          }
+        }
+        float po_1_4[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_4 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_5) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_4[n][2 * h], po_1_4[n][2 * h + 1], source_4 + n * 8, present);
+          }
+        }
+        float po_1_5[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_5 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_6) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_5[n][2 * h], po_1_5[n][2 * h + 1], source_5 + n * 8, present);
+          }
+        }
+        float po_1_6[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_6 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_7) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_6[n][2 * h], po_1_6[n][2 * h + 1], source_6 + n * 8, present);
+          }
+        }
+        float po_1_7[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_7 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_8) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_7[n][2 * h], po_1_7[n][2 * h + 1], source_7 + n * 8, present);
+          }
+        }
+        float po_1_8[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_8 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_9) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_8[n][2 * h], po_1_8[n][2 * h + 1], source_8 + n * 8, present);
+          }
         }
         // e3[n2, s] = exp_diff(ref('pm_1', n2, s), ref('m1', n2, s))
         float e3[2];
@@ -675,17 +1047,40 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         for (int h = 0; h < 2; h++) {
           e3[h] = exp_diff(pm_1[h], m1_2[h]);
         }
-        // po_1[n2, s, n32] = po[t_o, b, kv, n2, s, n32]
-        float po_1[2][4];
+        float e3_2[2];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          const bool present = s_row[h] < dim_s;
-          const float* source = po + (n32_start + ((i64)dim_b * dim_kv * dim_s * t_o_at_2 * 64) + ((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_row[h] * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            po_1[n][2 * h] = po_1[n][2 * h + 1] = 0.f;
-            if (present) read_fresh_two(po_1[n][2 * h], po_1[n][2 * h + 1], source + n * 8);
-          }
+          e3_2[h] = exp_diff(pm_1_2[h], m1_2[h]);
+        }
+        float e3_3[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_3[h] = exp_diff(pm_1_3[h], m1_2[h]);
+        }
+        float e3_4[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_4[h] = exp_diff(pm_1_4[h], m1_2[h]);
+        }
+        float e3_5[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_5[h] = exp_diff(pm_1_5[h], m1_2[h]);
+        }
+        float e3_6[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_6[h] = exp_diff(pm_1_6[h], m1_2[h]);
+        }
+        float e3_7[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_7[h] = exp_diff(pm_1_7[h], m1_2[h]);
+        }
+        float e3_8[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_8[h] = exp_diff(pm_1_8[h], m1_2[h]);
         }
         // e4[n2, s, n32] = (ref('e3', n2, s) * ref('po_1', n2, s, n32))
         float e4[2][4];
@@ -696,12 +1091,133 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
             e4[n][e] = (e3[e >> 1] * po_1[n][e]);
           }
         }
-        // s1 = sum(s1~, ref('e4', n2, s, n32))
+        float e4_2[2][4];
         #pragma unroll
         for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 4; e++) {
-            s1_2[n][e] = (s1_2[n][e] + e4[n][e]);
+            e4_2[n][e] = (e3_2[e >> 1] * po_1_2[n][e]);
+          }
+        }
+        float e4_3[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_3[n][e] = (e3_3[e >> 1] * po_1_3[n][e]);
+          }
+        }
+        float e4_4[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_4[n][e] = (e3_4[e >> 1] * po_1_4[n][e]);
+          }
+        }
+        float e4_5[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_5[n][e] = (e3_5[e >> 1] * po_1_5[n][e]);
+          }
+        }
+        float e4_6[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_6[n][e] = (e3_6[e >> 1] * po_1_6[n][e]);
+          }
+        }
+        float e4_7[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_7[n][e] = (e3_7[e >> 1] * po_1_7[n][e]);
+          }
+        }
+        float e4_8[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_8[n][e] = (e3_8[e >> 1] * po_1_8[n][e]);
+          }
+        }
+        // s1 = sum(s1~, ref('e4', n2, s, n32))
+        {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 1 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_2[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 2 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_3[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 3 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_4[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 4 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_5[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 5 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_6[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 6 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_7[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 7 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_8[n][e]);
+            }
           }
         }
       }
@@ -719,7 +1235,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         #pragma unroll
         for (int h = 0; h < 2; h++) {
           if (s_row[h] < dim_s) {
-            f16* target_2 = out + (n32_start + ((i64)b_tile * dim_kv * dim_s * 64) + ((i64)kv_tile * dim_s * 64) + ((i64)n2_row[h] * dim_s * 32) + ((i64)s_row[h] * 32)) + pair;
+            f16* target_2 = out + (n32_start + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
             #pragma unroll
             for (int n = 0; n < 2; n++) {
               write_two(target_2 + n * 8, e6[n][2 * h], e6[n][2 * h + 1]);
@@ -744,7 +1260,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(lse + (((i64)b_tile * dim_kv * dim_s * 2) + ((i64)kv_tile * dim_s * 2) + ((i64)n2_row[h] * dim_s) + s_row[h]), e8[h]);
+        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(lse + ((stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), e8[h]);
       }
     }
   }

@@ -11,6 +11,7 @@ typedef long long i64;
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
+DEV u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // ---- conversions
@@ -49,8 +50,15 @@ template <class T> DEV float read(const T* p, bool ok) { return ok ? to_float(*p
 DEV int read_index(const int* p, bool ok) { return ok ? __ldg(p) : 0; }
 DEV int read_index(const i64* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
 DEV int read_index(const unsigned char* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
-DEV float read_fresh(const float* p, bool ok) { return ok ? __ldcg(p) : 0.f; }
-DEV void read_fresh_two(float& x, float& y, const float* p) { float2 v = __ldcg((const float2*)p); x = v.x; y = v.y; }
+// No branch: several of them go out together.
+DEV float read_fresh(const float* p, bool ok) {
+  float x;
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; mov.f32 %0, 0f00000000; @p ld.global.cg.f32 %0, [%1];}"
+    : "=f"(x) : "l"(p), "r"((int)ok) : "memory");
+  return x; }
+DEV void read_fresh_two(float& x, float& y, const float* p, bool ok) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; mov.f32 %0, 0f00000000; mov.f32 %1, 0f00000000; @p ld.global.cg.v2.f32 {%0, %1}, [%2];}"
+    : "=f"(x), "=f"(y) : "l"(p), "r"((int)ok) : "memory"); }
 template <class T> DEV void write(T* p, float x) { *p = Convert<T>::of(x); }
 template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Convert<T>::two(x, y); }
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
@@ -95,16 +103,36 @@ CLEAVE_MULTIPLY(bf16, "bf16")
 template <class T> DEV void multiply_add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { Multiply<T>::add(d, a, b0, b1); }
 
 // ---- blocks that wait for each other
-DEV void publish() { __threadfence(); }
-DEV int arrive(int* counter) { return atomicAdd(counter, 1); }
+// What a barrier ordered before it is published, and what others published before they arrived may be read after it.
+DEV int arrive(int* counter) {
+  int r; asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory"); return r; }
 DEV void reset(int* counter) { *counter = 0; }
+
+// ---- blocks of a cluster, which reach each other's shared memory
+DEV void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory"); }
+DEV void cluster_leave() {  // keeps the memory of this block until the others have read it; orders nothing else
+  asm volatile("barrier.cluster.arrive.relaxed;\n barrier.cluster.wait;" ::: "memory"); }
+DEV u32 cluster_address(u32 address, int rank) {
+  u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r; }
+// Without a predicate, which would make every read convert its address anew.
+DEV float cluster_read(u32 address) {
+  float x; asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
+DEV void cluster_read_two(float& x, float& y, u32 address) {
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory"); }
 // Shared by the GPU and the emulator: plain C++.
 DEV int least(int a, int b) { return a < b ? a : b; }
 DEV int greatest(int a, int b) { return a > b ? a : b; }
+DEV float where(bool ok, float x) { return ok ? x : 0.f; }
 DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
 DEV i64 floor_divide(i64 a, i64 b) { i64 q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV i64 floor_modulo(i64 a, i64 b) { return a - floor_divide(a, b) * b; }
+// x / n for 0 <= x < 2^31 and n >= 1, given min(2^31 - 1, floor(2^31 / n)): the product is at most one too small.
+DEV int quotient(int x, int n, int reciprocal) {
+  const int q = (int)multiply_high(2u * (u32)x, (u32)reciprocal);
+  return q + (x - q * n >= n);
+}
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
@@ -134,7 +162,7 @@ template <class T> DEV void write_pair(T* p, float x, float y, bool second) {
   if (second) write(p + 1, y);
 }
 DEV void read_fresh_pair(float& x, float& y, const float* p, bool first, bool second) {
-  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p); return; }
+  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p, true); return; }
   x = read_fresh(p, first);
   y = read_fresh(p + 1, second);
 }
@@ -158,14 +186,15 @@ DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
 DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
 // ---- kernel
-extern "C" __global__ void __launch_bounds__(64, 1) matmul_kernel(const f16* __restrict__ a_2, const f16* __restrict__ b_2, f16* out, int m_tiles, int n_tiles, int dim_m, int dim_n, int dim_k) {
+extern "C" __global__ void __launch_bounds__(64, 1) matmul_kernel(const f16* __restrict__ a_2, const f16* __restrict__ b_2, f16* out, int n_tiles, int reciprocal_n_tiles, int m_tiles, int dim_m, int dim_n, int dim_k) {
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
   const int row = warp * 16 + (lane >> 2), pair = (lane & 3) * 2;
   int block = blockIdx.x;
-  const int n_tile = block % n_tiles;
-  block /= n_tiles;
+  const int rest = quotient(block, n_tiles, reciprocal_n_tiles);
+  const int n_tile = block - rest * n_tiles;
+  block = rest;
   const int m_tile = block;
   {
     const int m_start = m_tile * 32;

@@ -91,7 +91,7 @@ MUTANTS = {
         r"(factor\w*)\[h\] = exp_diff\(m1_side\[w\]\[h\], m1\[h\]\);",
         r"\1[h] = exp_of(m1_side[w][h] - m1[h]);",
     ),
-    "columns of one team only": ("decode, group 4", r"if \(n % 4 == team\) write_two", "if (team == 0) write_two"),
+    "columns of one team only": ("decode, group 4", r"(write_two\(target \+ )\(n \* 4 \+ team\)", r"\1(n * 4)"),
     "the joint state of three sides": ("decode, group 4", r"w < 4;", "w < 3;"),
     "rows that nobody owns": ("decode, group 4", r"\(\(row \+ 8\) / 4\)", "(row / 4)"),
     "a barrier of the wrong team": ("32 rows", r"team_barrier<64>\(team\);", "team_barrier<64>(0);"),

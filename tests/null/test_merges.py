@@ -100,7 +100,7 @@ def changed(s: Schedule, change: str) -> Schedule:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("tiles", "tiles of .* differ from those of the partials"),
+        ("tiles", r"tiles of \d+ along m do not divide the \d+ of the partials"),
         ("shared", "is stored in the first tile of .*, and the blocks of other tiles do not wait for it"),
         ("elsewhere", "is read at .* by a block that waited for"),
     ],

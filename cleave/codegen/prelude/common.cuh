@@ -1,10 +1,16 @@
 // Shared by the GPU and the emulator: plain C++.
 DEV int least(int a, int b) { return a < b ? a : b; }
 DEV int greatest(int a, int b) { return a > b ? a : b; }
+DEV float where(bool ok, float x) { return ok ? x : 0.f; }
 DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
 DEV i64 floor_divide(i64 a, i64 b) { i64 q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV i64 floor_modulo(i64 a, i64 b) { return a - floor_divide(a, b) * b; }
+// x / n for 0 <= x < 2^31 and n >= 1, given min(2^31 - 1, floor(2^31 / n)): the product is at most one too small.
+DEV int quotient(int x, int n, int reciprocal) {
+  const int q = (int)multiply_high(2u * (u32)x, (u32)reciprocal);
+  return q + (x - q * n >= n);
+}
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
@@ -34,7 +40,7 @@ template <class T> DEV void write_pair(T* p, float x, float y, bool second) {
   if (second) write(p + 1, y);
 }
 DEV void read_fresh_pair(float& x, float& y, const float* p, bool first, bool second) {
-  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p); return; }
+  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p, true); return; }
   x = read_fresh(p, first);
   y = read_fresh(p + 1, second);
 }

@@ -11,6 +11,7 @@ typedef long long i64;
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
+DEV u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // ---- conversions
@@ -49,8 +50,15 @@ template <class T> DEV float read(const T* p, bool ok) { return ok ? to_float(*p
 DEV int read_index(const int* p, bool ok) { return ok ? __ldg(p) : 0; }
 DEV int read_index(const i64* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
 DEV int read_index(const unsigned char* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
-DEV float read_fresh(const float* p, bool ok) { return ok ? __ldcg(p) : 0.f; }
-DEV void read_fresh_two(float& x, float& y, const float* p) { float2 v = __ldcg((const float2*)p); x = v.x; y = v.y; }
+// No branch: several of them go out together.
+DEV float read_fresh(const float* p, bool ok) {
+  float x;
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; mov.f32 %0, 0f00000000; @p ld.global.cg.f32 %0, [%1];}"
+    : "=f"(x) : "l"(p), "r"((int)ok) : "memory");
+  return x; }
+DEV void read_fresh_two(float& x, float& y, const float* p, bool ok) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; mov.f32 %0, 0f00000000; mov.f32 %1, 0f00000000; @p ld.global.cg.v2.f32 {%0, %1}, [%2];}"
+    : "=f"(x), "=f"(y) : "l"(p), "r"((int)ok) : "memory"); }
 template <class T> DEV void write(T* p, float x) { *p = Convert<T>::of(x); }
 template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Convert<T>::two(x, y); }
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
@@ -95,6 +103,20 @@ CLEAVE_MULTIPLY(bf16, "bf16")
 template <class T> DEV void multiply_add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { Multiply<T>::add(d, a, b0, b1); }
 
 // ---- blocks that wait for each other
-DEV void publish() { __threadfence(); }
-DEV int arrive(int* counter) { return atomicAdd(counter, 1); }
+// What a barrier ordered before it is published, and what others published before they arrived may be read after it.
+DEV int arrive(int* counter) {
+  int r; asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory"); return r; }
 DEV void reset(int* counter) { *counter = 0; }
+
+// ---- blocks of a cluster, which reach each other's shared memory
+DEV void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory"); }
+DEV void cluster_leave() {  // keeps the memory of this block until the others have read it; orders nothing else
+  asm volatile("barrier.cluster.arrive.relaxed;\n barrier.cluster.wait;" ::: "memory"); }
+DEV u32 cluster_address(u32 address, int rank) {
+  u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r; }
+// Without a predicate, which would make every read convert its address anew.
+DEV float cluster_read(u32 address) {
+  float x; asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
+DEV void cluster_read_two(float& x, float& y, u32 address) {
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory"); }

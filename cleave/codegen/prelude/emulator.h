@@ -10,6 +10,7 @@ typedef long long i64;
 #define DEV static inline
 #define __global__
 #define __launch_bounds__(threads, blocks)
+#define __cluster_dims__(x, y, z)
 #define __restrict__
 #define __shared__ static
 #define SHARED_MEMORY(name) unsigned char* name = shared_bytes()
@@ -41,6 +42,7 @@ void copies_commit();
 void copies_wait_for(int open);
 const float* half_table();
 template <int THREADS> DEV void team_barrier(int team) { team_barrier_of(team, THREADS); }
+DEV u32 multiply_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 DEV u32 shared_address(const void* p) { return (u32)((const unsigned char*)p - shared_bytes()); }
 template <int N> DEV void copies_wait() { static_assert(N >= 0, "at least zero groups stay open"); copies_wait_for(N); }
 
@@ -86,7 +88,7 @@ DEV float shuffle_xor(float x, int mask) {
 template <class T> DEV float read(const T* p, bool ok) { if (!ok) return 0.f; check_cached(p, sizeof(T)); return to_float(*p); }
 template <class T> DEV int read_index(const T* p, bool ok) { if (!ok) return 0; check_cached(p, sizeof(T)); return (int)*p; }
 DEV float read_fresh(const float* p, bool ok) { if (!ok) return 0.f; check_global(p, 4, false); return *p; }
-DEV void read_fresh_two(float& x, float& y, const float* p) { check_aligned(p, 8); check_global(p, 8, false); x = p[0]; y = p[1]; }
+DEV void read_fresh_two(float& x, float& y, const float* p, bool ok) { x = y = 0.f; if (!ok) return; check_aligned(p, 8); check_global(p, 8, false); x = p[0]; y = p[1]; }
 template <class T> DEV void write(T* p, float x) { check_global(p, sizeof(T), true); *p = Convert<T>::of(x); }
 template <class T> DEV void write_two(T* p, float x, float y) { check_aligned(p, 2 * sizeof(T)); write(p, x); write(p + 1, y); }
 template <class T> DEV u16 bits_at(const T* p) { check_cached(p, 2); return p->bits; }
@@ -134,6 +136,13 @@ template <class T> static void multiply_add(float (&d)[4], const u32 (&a)[4], u3
 }
 
 // ---- blocks that wait for each other
-void publish();
 int arrive(int* counter);
 void reset(int* counter);
+
+// ---- blocks of a cluster
+void cluster_barrier();
+void cluster_leave();
+u32 cluster_address(u32 address, int rank);
+const unsigned char* cluster_bytes(u32 address, int bytes);
+DEV float cluster_read(u32 at) { float x; memcpy(&x, cluster_bytes(at, 4), 4); return x; }
+DEV void cluster_read_two(float& x, float& y, u32 at) { const unsigned char* p = cluster_bytes(at, 8); memcpy(&x, p, 4); memcpy(&y, p + 4, 4); }

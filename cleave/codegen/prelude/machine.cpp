@@ -1,7 +1,8 @@
 // The machine under emulator.h: threads of a block are fibers, warps run in random order between barriers, warp collectives exchange
 // through arrays, asynchronous copies land at random either at once or as late as their wait allows, shared memory starts as NaN.
 // Every two bytes of shared memory remember who touched them since the last barrier, of the block, of a team of warps or of the warp:
-// an access that no barrier orders is a race. What a block writes for others has to be published before it arrives.
+// an access that no barrier orders is a race. What a block writes for others has to be ordered before it arrives. The blocks of a
+// cluster are machines that take turns at random; what one reads of another a barrier of the cluster has to order.
 #include <ucontext.h>
 #include <algorithm>
 #include <cmath>
@@ -19,8 +20,8 @@ Dim3 blockIdx;
 struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group; bool landed; };
 struct Fiber {
   ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, team_epoch, warp_epoch, group; std::vector<Copy> copies;
-  int wrote, published;  // epochs of the last write to global memory and of the last fence
-  bool unpublished;      // no fence of its own since that write
+  int wrote;  // epoch of the last write to global memory
+  int cluster_epoch;
 };
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
 struct Team { int arrived, generation; };
@@ -28,21 +29,29 @@ struct Cell {
   int write_epoch, read_epoch, flying; short writer; u32 readers;
   int write_team_epoch, read_team_epoch;  // within the team that wrote, that read last
   int write_warp_epoch, read_warp_epoch; short write_thread, reader_warp; u32 lanes;  // within the warp that wrote, that read
+  int write_cluster_epoch, remote_epoch;  // barriers of the cluster before the last write, the last read by another block
 };
 enum Kind : u64 { INPUT, OUTPUT, SHARED_BY_BLOCKS };
 struct Range { const unsigned char *low, *high; Kind kind; };
 struct Machine {
   std::vector<Fiber> fibers; std::vector<Warp> warps; std::vector<Team> teams; std::vector<unsigned char> shared; std::vector<Cell> cells; std::vector<Range> ranges;
-  ucontext_t scheduler; int current, threads, arrived, generation; long progress; bool failed; char message[256]; std::mt19937_64 random;
+  ucontext_t scheduler; int current, threads, arrived, generation; long progress;
   int arrival;        // epoch in which a thread of this block told the others that its work is done; -1 before
   int team_warps;     // warps that wait together at a named barrier
-  bool acquired;      // a fence followed, so that what other blocks wrote may be read
+  int block, rank;
+  long seen, idle;
 };
-static Machine machine;
+static std::mt19937_64 chance;
+static std::vector<Machine> machines;  // the blocks of a cluster
+static Machine* at_work;
+#define machine (*at_work)
+static int cluster_arrived, cluster_generation;
 static Fiber& self() { return machine.fibers[machine.current]; }
 static void yield() { swapcontext(&self().context, &machine.scheduler); }
+static bool failed;
+static char message[256];
 template <class... A> static void fail(const char* form, A... values) {
-  if (!machine.failed) { machine.failed = true; snprintf(machine.message, sizeof machine.message, form, values...); }
+  if (!failed) { failed = true; snprintf(message, sizeof message, form, values...); }
   while (true) yield();
 }
 
@@ -91,29 +100,24 @@ void check_global(const void* p, int bytes, bool writes) {
   Fiber& f = self();
   const Range* r = range_of(p, bytes, writes ? "writes" : "reads");
   if (!writes) {
-    if (r->kind == SHARED_BY_BLOCKS && machine.arrival >= 0 && !machine.acquired) fail("thread %d reads what other blocks wrote, no fence after it arrived", machine.current);
+    if (r->kind == SHARED_BY_BLOCKS && machine.arrival == f.epoch) fail("thread %d reads what other blocks wrote while its own arrives, no barrier between", machine.current);
     return;
   }
   if (r->kind == INPUT) fail("thread %d writes an input", machine.current);
   if (machine.arrival >= 0 && machine.arrival == f.epoch) fail("thread %d writes while its block arrives, no barrier between", machine.current);
-  f.wrote = f.epoch; f.unpublished = true;
+  f.wrote = f.epoch;
 }
 void check_cached(const void* p, int bytes) {
   if (range_of(p, bytes, "reads")->kind == SHARED_BY_BLOCKS) fail("thread %d reads what other blocks write through a cache that may be stale", machine.current);
 }
 
 // ---- blocks that wait for each other: they run one after the other, in random order, so what a GPU might see too early is refused
-void publish() { Fiber& f = self(); f.published = f.epoch; f.unpublished = false; machine.acquired = machine.arrival >= 0; }
 int arrive(int* counter) {
   Fiber& f = self();
   range_of(counter, 4, "counts in");
-  for (int i = 0; i < machine.threads; i++) {
-    const Fiber& u = machine.fibers[i];
-    if (&u != &f && u.wrote == f.epoch) fail("thread %d arrives while thread %d writes, no barrier between", machine.current, i);
-    // the fence of the thread that arrives covers what a barrier ordered before it
-    if (u.unpublished && (&u == &f || f.published < f.epoch)) fail("thread %d arrives before thread %d published what it wrote", machine.current, i);
-  }
-  machine.arrival = f.epoch; machine.acquired = false;
+  for (int i = 0; i < machine.threads; i++)
+    if (i != machine.current && machine.fibers[i].wrote == f.epoch) fail("thread %d arrives while thread %d writes, no barrier between", machine.current, i);
+  machine.arrival = f.epoch;
   return (*counter)++;
 }
 void reset(int* counter) { range_of(counter, 4, "resets"); *counter = 0; }
@@ -163,16 +167,45 @@ void note_write(u32 at, int bytes) {
         fail("race: thread %d writes shared byte %u, others of its warp read it, no barrier between, in one warp", machine.current, 2 * c);
     }
     cell.write_epoch = epoch; cell.writer = (short)warp; cell.write_team_epoch = f.team_epoch;
-    cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch;
+    if (cell.remote_epoch == f.cluster_epoch) fail("race: thread %d writes shared byte %u, another block reads it, no barrier of the cluster between", machine.current, 2 * c);
+    cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch; cell.write_cluster_epoch = f.cluster_epoch;
   }
 }
+// ---- blocks of a cluster
+static void cluster_meet() {
+  Fiber& f = self();
+  const int mine = cluster_generation;
+  if (++cluster_arrived == machine.threads * (int)machines.size()) { cluster_arrived = 0; cluster_generation++; machine.progress++; }
+  else while (cluster_generation == mine) yield();
+  f.cluster_epoch++;
+}
+void cluster_barrier() { block_barrier(); cluster_meet(); }
+void cluster_leave() { cluster_meet(); }
+static const int RANK_STEP = 1 << 20;
+u32 cluster_address(u32 address, int rank) {
+  if (rank < 0 || rank >= (int)machines.size()) fail("thread %d reaches for block %d of a cluster of %d", machine.current, rank, (int)machines.size());
+  return address + (u32)rank * RANK_STEP;
+}
+const unsigned char* cluster_bytes(u32 address, int bytes) {
+  Machine& other = machines[address / RANK_STEP];
+  const u32 at = address % RANK_STEP;
+  shared_inside(at, bytes);
+  for (const Fiber& f : other.fibers) if (f.done) fail("thread %d reads the memory of block %d, which has ended", machine.current, other.block);
+  for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
+    Cell& cell = other.cells[c];
+    if (cell.write_epoch < 0 || cell.write_cluster_epoch == self().cluster_epoch) fail("race: block %d reads shared byte %u of block %d, no barrier of the cluster after it was written", machine.block, 2 * c, other.block);
+    cell.remote_epoch = self().cluster_epoch;
+  }
+  return &other.shared[at];
+}
+
 // ---- asynchronous copies
 static void fly(u32 at, int step) { for (u32 c = at / 2; c < at / 2 + 8; c++) machine.cells[c].flying += step; }
 void copy_chunk(u32 to, const void* from, int bytes) {
   note_write(to, 16);
   Copy copy = {to, {}, from, bytes, self().group, false};
   if (bytes) { check_aligned(from, 16); check_global(from, bytes, false); }
-  if (machine.random() & 1) { memcpy(copy.data, from, bytes); memcpy(&machine.shared[to], copy.data, 16); copy.landed = true; }
+  if (chance() & 1) { memcpy(copy.data, from, bytes); memcpy(&machine.shared[to], copy.data, 16); copy.landed = true; }
   fly(to, 1);
   self().copies.push_back(copy);
 }
@@ -205,68 +238,90 @@ const float* half_table() {
 }
 
 // ---- running
-static void run_block(void (*entry)(int)) {
+static void start_block(void (*entry)(int)) {
   Machine& m = machine;
-  const int warps = m.threads / 32;
   std::fill(m.shared.begin(), m.shared.end(), 0xff);
-  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0});
-  m.arrived = m.generation = 0; m.arrival = -1; m.acquired = false;
+  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0, -1, -1});
+  m.arrived = m.generation = 0; m.arrival = -1; m.seen = -1; m.idle = m.progress = 0;
   for (Warp& w : m.warps) w.arrived = w.generation = 0;
   for (Team& t : m.teams) t.arrived = t.generation = 0;
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
     f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.group = 0; f.copies.clear();
-    f.wrote = f.published = -1; f.unpublished = false;
+    f.wrote = -1; f.cluster_epoch = 0;
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
     makecontext(&f.context, (void (*)())entry, 1, i);
   }
-  long seen = -1, idle = 0;
-  while (!m.failed) {
-    std::vector<int> ready;
-    bool left = false;
-    for (int w = 0; w < warps; w++) {
-      bool can = false;
-      for (int i = 32 * w; i < 32 * w + 32; i++) { const Fiber& f = m.fibers[i]; left |= !f.done; can |= !f.done && !(f.blocked && f.generation == m.generation); }
-      if (can) ready.push_back(w);
+}
+// One warp of the block at work runs for a while; false once all its threads have ended.
+static bool run_warp() {
+  Machine& m = machine;
+  const int warps = m.threads / 32;
+  std::vector<int> ready;
+  bool left = false;
+  for (int w = 0; w < warps; w++) {
+    bool can = false;
+    for (int i = 32 * w; i < 32 * w + 32; i++) { const Fiber& f = m.fibers[i]; left |= !f.done; can |= !f.done && !(f.blocked && f.generation == m.generation); }
+    if (can) ready.push_back(w);
+  }
+  if (!left) return false;
+  if (ready.empty() || m.idle > 64 * warps * (long)machines.size()) {
+    failed = true; snprintf(message, sizeof message, "deadlock in block %d: not every thread reaches the same barrier", blockIdx.x); return false;
+  }
+  const int w = ready[chance() % ready.size()];
+  const int passes = chance() % 3 ? 1 + (int)(chance() % 64) : 1 << 20;  // a warp may run far ahead
+  for (int pass = 0; pass < passes && !failed; pass++) {
+    bool ran = false;
+    const long before = m.progress;
+    for (int i = 32 * w; i < 32 * w + 32 && !failed; i++) {
+      Fiber& f = m.fibers[i];
+      if (f.done || (f.blocked && f.generation == m.generation)) continue;
+      ran = true; m.current = i;
+      swapcontext(&m.scheduler, &f.context);
+      if (f.done) m.progress++;
     }
-    if (!left) return;
-    if (ready.empty() || idle > 64 * warps) {
-      m.failed = true; snprintf(m.message, sizeof m.message, "deadlock in block %d: not every thread reaches the same barrier", blockIdx.x); return;
-    }
-    const int w = ready[m.random() % ready.size()];
-    const int passes = m.random() % 3 ? 1 + (int)(m.random() % 64) : 1 << 20;  // a warp may run far ahead
-    for (int pass = 0; pass < passes && !m.failed; pass++) {
-      bool ran = false;
-      const long before = m.progress;
-      for (int i = 32 * w; i < 32 * w + 32 && !m.failed; i++) {
-        Fiber& f = m.fibers[i];
-        if (f.done || (f.blocked && f.generation == m.generation)) continue;
-        ran = true; m.current = i;
-        swapcontext(&m.scheduler, &f.context);
-        if (f.done) m.progress++;
-      }
-      if (!ran || m.progress == before) break;
-    }
-    idle = m.progress == seen ? idle + 1 : 0;
-    seen = m.progress;
+    if (!ran || m.progress == before) break;
+  }
+  long progress = 0;  // a block that waits for another one of its cluster is not stuck
+  for (const Machine& other : machines) progress += other.progress;
+  m.idle = progress == m.seen ? m.idle + 1 : 0;
+  m.seen = progress;
+  return true;
+}
+static void run_cluster(void (*entry)(int), int first) {
+  const int size = (int)machines.size();
+  cluster_arrived = cluster_generation = 0;
+  for (int rank = 0; rank < size; rank++) {
+    at_work = &machines[rank];
+    machine.block = first + rank; machine.rank = rank; blockIdx.x = machine.block;
+    start_block(entry);
+  }
+  std::vector<int> left(size);
+  for (int rank = 0; rank < size; rank++) left[rank] = rank;
+  while (!left.empty() && !failed) {
+    const int n = (int)(chance() % left.size());
+    at_work = &machines[left[n]]; blockIdx.x = machine.block;
+    if (!run_warp()) left.erase(left.begin() + n);
   }
 }
 void finish_thread() { self().done = true; yield(); }
 int run_blocks(
-    void (*entry)(int), int blocks, int threads, int bytes, const u64* ranges, int count, u64 seed, char* message) {
-  Machine& m = machine;
-  m.threads = threads; m.failed = false; m.progress = 0;
-  m.random.seed(seed);
-  m.fibers.resize(threads); m.warps.resize(threads / 32); m.teams.resize(threads / 32); m.team_warps = 1;
-  m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
-  m.ranges.clear();
-  for (int i = 0; i < count; i++)
-    m.ranges.push_back({(const unsigned char*)ranges[3 * i], (const unsigned char*)ranges[3 * i + 1], (Kind)ranges[3 * i + 2]});
-  std::vector<int> order(blocks);
-  for (int i = 0; i < blocks; i++) order[i] = i;
-  std::shuffle(order.begin(), order.end(), m.random);
-  for (int i = 0; i < blocks && !m.failed; i++) { blockIdx.x = order[i]; run_block(entry); }
-  if (m.failed) memcpy(message, m.message, sizeof m.message);
-  return m.failed;
+    void (*entry)(int), int blocks, int cluster, int threads, int bytes, const u64* ranges, int count, u64 seed, char* told) {
+  failed = false;
+  chance.seed(seed);
+  machines.resize(cluster);
+  for (Machine& m : machines) {
+    m.threads = threads; m.fibers.resize(threads); m.warps.resize(threads / 32); m.teams.resize(threads / 32); m.team_warps = 1;
+    m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
+    m.ranges.clear();
+    for (int i = 0; i < count; i++)
+      m.ranges.push_back({(const unsigned char*)ranges[3 * i], (const unsigned char*)ranges[3 * i + 1], (Kind)ranges[3 * i + 2]});
+  }
+  std::vector<int> order(blocks / cluster);
+  for (size_t i = 0; i < order.size(); i++) order[i] = (int)i * cluster;
+  std::shuffle(order.begin(), order.end(), chance);
+  for (size_t i = 0; i < order.size() && !failed; i++) run_cluster(entry, order[i]);
+  if (failed) memcpy(told, message, sizeof message);
+  return failed;
 }

@@ -1,0 +1,96 @@
+"""Partials in the shared memory of a cluster: right for every split candidate, refused where there is no cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from cleave.codegen.emulator import emulate
+from cleave.codegen.generate import generate
+from cleave.codegen.prelude import KERNEL_MARK
+from cleave.errors import CleaveError, CodegenError, ScheduleError
+from cleave.schedule import schedule
+from cleave.target import Target
+from cleave.tile.plan import Schedule
+from tests.null.scheduled_candidates import CASES, Case
+from tests.null.test_codegen_scheduled import SPLIT, agrees
+
+H200 = Target("sm_90a")
+
+
+def clustered(case: Case, count: int, skeleton: str = "warp-ring", **tile: int) -> tuple[Schedule, ...]:
+    base = case.candidate.splits[0].base
+    return schedule(
+        case.candidate, H200, case.shape, merge="cluster", split={base: count}, skeleton=skeleton, tile=tile
+    )
+
+
+@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
+@pytest.mark.parametrize("name", SPLIT)
+def test_blocks_of_a_cluster_merge_right(name: str, skeleton: str, rng: np.random.Generator) -> None:
+    case = CASES[name]()
+    for count in (3, 8) if skeleton == "warp-ring" else (2,):
+        plan = clustered(case, count, skeleton)[-1 if count == 3 else 0]
+        (kernel,) = generate(plan).kernels
+        assert kernel.cluster == count and kernel.architectures == ("sm_90a",)
+        assert not [w for w in generate(plan).workspaces if w.zeroed], "a cluster needs no counter"
+        for least in (0, 1):
+            sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+            assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
+def test_slices_of_wide_outputs_are_shared_among_blocks_and_teams(rng: np.random.Generator) -> None:
+    case = CASES["matmul split"]()
+    plan = next(p for p in clustered(case, 2, n=64) if p.kernels[0].binding.teams == 4)
+    first, second = plan.kernels
+    column = next(a for a in second.program.grid if a.name == "n")
+    assert (first.binding.tile(column), second.binding.tile(column)) == (64, 16)
+    assert "int slice = cluster_rank + team * 2; slice < 4; slice += 8" in generate(plan).kernels[0].text
+    assert agrees(case, plan, {"m": 19, "n": 83, "k": 150}, rng)
+
+
+def test_more_chunks_than_a_cluster_has_blocks_are_refused() -> None:
+    case = CASES["matmul split"]()
+    with pytest.raises(ScheduleError, match="split count 9 in a cluster: allowed is at most 8 on sm_90a"):
+        clustered(case, 9)
+    with pytest.raises(ScheduleError, match="split count 2 in a cluster: allowed is none on sm_80"):
+        schedule(case.candidate, Target("sm_80"), case.shape, merge="cluster", split={"k": 2})
+    plan = clustered(case, 8)[0]
+    with pytest.raises(CodegenError, match="a cluster of 8 blocks: sm_80 allows at most 1"):
+        generate(dataclasses.replace(plan, target=Target("sm_80")))
+
+
+MUTANTS = {
+    "no barrier before the merge": (r"cluster_barrier\(\);", ""),
+    "a barrier of the block only": (r"cluster_barrier\(\);", "block_barrier();"),
+    "blocks end before they are read": (r"cluster_leave\(\);", ""),
+    "every part is the first block's": (r"cluster_address\((\w+), [^)]*\)", r"cluster_address(\1, 0)"),
+    "slices of one block only": (r"int slice = cluster_rank[^;]*;", "int slice = 8 * cluster_rank;"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_of_the_merge_are_caught(name: str, rng: np.random.Generator) -> None:
+    case = CASES["matmul split"]()
+    plan = clustered(case, 3, n=64)[0]
+    operator = generate(plan)
+    head, own = operator.kernels[0].text.split(KERNEL_MARK)
+    changed, count = re.subn(*MUTANTS[name], own)
+    assert count and changed != own
+    kernel = dataclasses.replace(operator.kernels[0], text=head + KERNEL_MARK + changed)
+    mutant = dataclasses.replace(operator, kernels=(kernel,))
+    sizes = {"m": 16, "n": 128, "k": 600, **plan.bind}
+    inputs = case.inputs(rng, sizes)
+    wanted = emulate(operator, inputs, sizes)
+
+    def passes() -> bool:
+        try:
+            found = emulate(mutant, inputs, sizes, int(rng.integers(2**31)))
+        except CleaveError:
+            return False
+        return all(np.array_equal(found[n], wanted[n]) for n in wanted)
+
+    assert not all(passes() for _ in range(3))
