@@ -13,7 +13,8 @@ from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Input, Output
 from cleave.ir.index import Index, Max, Min, Monomial, Position, Symbol, ceildiv, index, maximum, minimum, show
-from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, Workspace
+from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
+from cleave.tile.box import UNIT_BYTES
 from cleave.tile.check import check_merge
 from cleave.tile.plan import KernelPlan, Schedule
 
@@ -93,8 +94,9 @@ def _kernel(
             counters.append(merge.counter(first.program, counts))
     _check_shared(schedule, em, shared)
     threads = 32 * first.binding.warps
+    feed = "tma" if parameters.maps else "cp.async"
     text = (
-        device_prelude()
+        device_prelude(feed)
         + f'extern "C" __global__ void __launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
         + writer.text()
         + "}\n"
@@ -103,7 +105,7 @@ def _kernel(
     for n in counts:
         blocks = blocks * n
     source = KernelSource(
-        text, entry, parameters.ordered, threads, shared.most, (blocks,), ring.ARCHITECTURES, first.skeleton
+        text, entry, parameters.ordered, threads, shared.most, (blocks,), ring.ARCHITECTURES[feed], first.skeleton
     )
     return source, counters, _alignments(parameters)
 
@@ -125,6 +127,7 @@ def _emission(
     em = Emission(
         plan.program, plan.binding, plan.chain, schedule.bind, memory, multiples, writer, names, parameters, shared
     )
+    em.feed = plan.feed
     teams = plan.binding.teams
     if em.used_rows > em.block_rows:
         raise CodegenError(
@@ -201,4 +204,7 @@ def _alignments(parameters: Parameters) -> dict[str, int]:
         source = parameters.pointers[name].source
         if isinstance(source, Pointer):
             out[source.buffer] = max(out.get(source.buffer, 1), needed)
+    for source in (p.source for p in parameters.maps.values()):
+        if isinstance(source, TensorMap):
+            out[source.buffer] = max(out.get(source.buffer, 1), UNIT_BYTES)
     return out
