@@ -63,9 +63,7 @@ def box_of(em: Emission, tile: Tile, s: Loop) -> Box | None:
         return None
     shape, indices = [em.fix(n) for n in memory.shape], [em.fix(i) for i in tile.load.indices]
     inside = frozenset(em.load_axes(tile.load))
-    dimension = row_dimension(
-        shape, indices, row, tile.along, inside, lambda i: multiple_of(em, i), DTYPES[tile.dtype]
-    )
+    dimension = row_dimension(shape, indices, row, tile.along, inside, lambda i: multiple_of(em, i), DTYPES[tile.dtype])
     if dimension is None:
         return None
     ends = {a: _end(shape[n], indices[n], a) for a, n in ((row, dimension), (tile.along, len(shape) - 1))}

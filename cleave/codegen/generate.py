@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import merge, ring
+from cleave.codegen import bulk, merge, ring
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.prelude import device_prelude
 from cleave.codegen.writer import Names, Writer
@@ -19,7 +19,7 @@ from cleave.tile.check import check_merge
 from cleave.tile.plan import KernelPlan, Schedule
 
 _STATIC_SHARED = 16
-"""Bytes besides the tiles: the flag of a last-arriving merge."""
+"""Bytes besides the tiles: the flag of a last-arriving merge; in a kernel with boxes, a multiple of their alignment."""
 
 
 def generate(schedule: Schedule) -> OperatorSource:
@@ -92,7 +92,7 @@ def _kernel(
         if number + 1 < len(emissions):
             merge.arrive(em, tiles, texts)
             counters.append(merge.counter(first.program, counts))
-    _check_shared(schedule, em, shared)
+    _check_shared(schedule, em, shared, bulk.ALIGNMENT if parameters.maps else _STATIC_SHARED)
     threads = 32 * first.binding.warps
     feed = "tma" if parameters.maps else "cp.async"
     text = (
@@ -188,9 +188,9 @@ def _attempt(em: Emission, a: Axis, extent: Index) -> Index | None:
         return None
 
 
-def _check_shared(schedule: Schedule, em: Emission, shared: SharedMemory) -> None:
+def _check_shared(schedule: Schedule, em: Emission, shared: SharedMemory, static: int) -> None:
     allowed = schedule.target.facts.shared_per_block
-    if shared.most + _STATIC_SHARED > allowed:
+    if shared.most + static > allowed:
         raise CodegenError(
             f"{shared.most} bytes of shared memory, {schedule.target.arch} allows {allowed}: "
             "smaller tiles or fewer stages",

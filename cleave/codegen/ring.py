@@ -236,18 +236,9 @@ def loop(em: Emission, s: Loop) -> None:
         low, high = _limits(em, s)
         with _open(em, s, low) as place:
             ring = _ring(em, s, place, (low, high), parts=parts)
-            if em.pending and not ring.places:
-                em.landed(0, whole.barrier)
-            _start(em, ring)
-            _hold(em, s, ring, whole)
-            if em.pending and (parts or not ring.tiles):
-                em.landed(ring.open_groups, whole.barrier)  # what all have loaded, before each goes its way
+            _begin(em, s, ring, whole, parts=parts)
             _trips(em, s, ring)
-        if ring.tiles:
-            em.writer.line("copies_wait<0>();")
-            em.pending.clear()
-        if ring.boxes is not None:
-            bulk.close_ring(em, ring.boxes)
+        _end(em, ring)
     if em.shared.top != mark or (parts and s.accumulators):
         em.writer.line(em.team.barrier)
     em.shared.top = mark
@@ -258,6 +249,24 @@ def loop(em: Emission, s: Loop) -> None:
             reduction.quad(em, layout.name if isinstance(layout, RowVector) else c.name, c.op)
     if parts:
         join.teams(em, s)
+
+
+def _begin(em: Emission, s: Loop, ring: _Ring, whole: Team, *, parts: bool) -> None:
+    """The first trips are under way; what was loaded before and is not in the ring has landed."""
+    if em.pending and not ring.places:
+        em.landed(0, whole.barrier)
+    _start(em, ring)
+    _hold(em, s, ring, whole)
+    if em.pending and (parts or not ring.tiles):
+        em.landed(ring.open_groups, whole.barrier)  # what all have loaded, before each goes its way
+
+
+def _end(em: Emission, ring: _Ring) -> None:
+    if ring.tiles:
+        em.writer.line("copies_wait<0>();")
+        em.pending.clear()
+    if ring.boxes is not None:
+        bulk.close_ring(em, ring.boxes)
 
 
 def _limits(em: Emission, s: Loop) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Boxes: tiles that a copy engine can fetch by the coordinates of a corner, given a map of the whole array.
 
-    array[i0, .., i_row, .., i_last]     i_row = row + ..,  i_last = along + ..,  the others the same in the whole tile
+array[i0, .., i_row, .., i_last]     i_row = row + ..,  i_last = along + ..,  the others the same in the whole tile
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -94,6 +95,12 @@ def ragged(head: int = 128, *, teams: int = 1, warps: int = 1) -> Case:
     return Case(cases.schedule(g, plan), ({"b": 5, "s": 5, "cap": 150},), {"length": (50, 0, 150, 1, 96)})
 
 
+def long_decode() -> Case:
+    """Every team uses each of its slots several times."""
+    case = team_cases.decode(4, 128)
+    return dataclasses.replace(case, sizes=(*({"b": 1, "kv": 2, "s": 1, "t": t} for t in (1100, 901, 100, 0)),))
+
+
 FETCHED = {
     **{f"attention, head {n}": lambda n=n: attention_of(n) for n in (16, 48, 64, 96, 128)},
     "attention, one warp": lambda: attention_of(128, warps=1),
@@ -101,7 +108,7 @@ FETCHED = {
     "matmul in slabs": wide_matmul,
     "matmul in slabs, two teams of two warps": lambda: wide_matmul(teams=2),
     "matmul, split": split_sum,
-    "decode, head 128": lambda: team_cases.decode(4, 128),
+    "decode, head 128": long_decode,
     "ragged": ragged,
     "ragged, two warps": lambda: ragged(64, warps=2),
     "ragged, four teams": lambda: ragged(teams=4),
@@ -139,3 +146,103 @@ def test_what_lies_beyond_a_length_may_be_anything(name, rng):
     assert np.isfinite(clean).all()
     for seed in range(3):
         np.testing.assert_array_equal(emulate(operator, values, sizes, seed)["out"], clean)
+
+
+def test_everything_compiles_without_spills():
+    schedules = [boxed(make()).schedule for make in (*FETCHED.values(), *ALL.values())]
+    schedules += [boxed(team_cases.real_decode(head, group)).schedule for head in (64, 128) for group in (1, 4, 8)]
+    kernels = [k for s in schedules for k in generate(s).kernels]
+    jobs = [(k, arch) for k in kernels for arch in k.architectures if arch == "sm_90a"]
+    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
+        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
+        r = made.resources
+        assert (r.spill_stores, r.spill_loads, r.local_bytes) == (0, 0, 0), f"{kernel.entry} for {arch}: {r}"
+
+
+def test_text_is_the_golden_file(golden):
+    (kernel,) = generate(boxed(team_cases.decode_split("last-arriving")).schedule).kernels
+    golden("decode_split_boxes.cu", kernel.text)
+
+
+def test_a_kernel_with_tensor_maps_is_for_one_architecture():
+    (kernel,) = generate(boxed(FETCHED["decode, head 128"]()).schedule).kernels
+    assert kernel.architectures == ("sm_90a",)
+    k_map = next(p for p in kernel.parameters if p.kind == "tensor_map" and p.source.buffer == "k")
+    assert (k_map.source.box, k_map.source.swizzle) == ((64, 32, 1, 1), 128)
+    assert [str(n) for n in k_map.source.dims] == ["128", "t", "kv", "b"]
+    assert [str(n) for n in k_map.source.strides] == ["256", "256*t", "256*kv*t"]
+
+
+def test_inputs_of_tensor_maps_are_aligned():
+    operator = generate(boxed(FETCHED["decode, head 128"]()).schedule)
+    assert {b.name: b.alignment for b in operator.inputs} == {"q": 16, "k": 16, "v": 16}
+
+
+def test_what_no_map_can_describe_is_copied():
+    """Rows of unknown alignment, pages, two row axes: the kernel has no map and runs on both architectures."""
+    for name in ("matmul", "paged", "few rows"):
+        (kernel,) = generate(boxed(ALL[name]()).schedule).kernels
+        assert kernel.architectures == ("sm_80", "sm_90a")
+        assert kernel.text == generate(ALL[name]().schedule).kernels[0].text
+
+
+# ---- mutants: what the emulator has to see
+
+ASKED = r"if \(lane == 0\) \{\n *const int t_start = t_tile"
+MUTANTS = {
+    "no wait for the boxes": ("decode, head 128", r"mbarrier_wait\(.*\);", ""),
+    "waits for the other phase": ("decode, head 128", r"slot \* 8, phase\);", "slot * 8, phase ^ 1);"),
+    "the phase never turns": ("decode, head 128", r"phase \^= slot == 2, ", ""),
+    "waits for another slot": (
+        "decode, head 128",
+        r"(mbarrier_wait\(t_full \+ )slot",
+        r"\g<1>(slot == 2 ? 0 : slot + 1)",
+    ),
+    "a slot is not asked for": ("decode, head 128", r"p < 3; p\+\+\) \{(?=\n *const int t_start)", "p < 2; p++) {"),
+    "asks for one trip too many": (
+        "decode, head 128",
+        r"(const int t_start = t_tile \+ 384;\n *if \()t_start < t_high",
+        r"\1true",
+    ),
+    "expects fewer bytes": ("decode, head 128", r"16384\);", "8192);"),
+    "expects more bytes": ("decode, head 128", r"16384\);", "16400);"),
+    "asks before all have read": ("decode, head 128", rf"warp_barrier\(\);(?=\n *{ASKED})", ""),
+    "asks for the slot that is read next": (
+        "decode, head 128",
+        r"ring \+ slot \* (\d+) \+ c",
+        r"ring + (slot == 2 ? 0 : slot + 1) * \1 + c",
+    ),
+    "all threads ask": ("decode, head 128", rf"{ASKED}", "{ const int t_start = t_tile"),
+    "no fence after mbarriers are opened": ("decode, head 128", r"boxes_may_follow\(\);", ""),
+    "no fence after a loop that wrote": ("attention, several passes", r"boxes_may_follow\(\);", ""),
+    "mbarriers stay open": ("attention, several passes", r"mbarrier_close\(.*\);", ""),
+    "no barrier before states take the rings' memory": (
+        "decode, head 128",
+        r"(mbarrier_close\(.*\);\n *\}\n *\})\n *block_barrier\(\);",
+        r"\1",
+    ),
+    "all teams in one ring": ("decode, head 128", r"(_ring = shared_base \+ \d+) \+ team \* \d+;", r"\1;"),
+    "all teams at one mbarrier": ("decode, head 128", r"(_full = shared_base \+ \d+) \+ team \* \d+;", r"\1;"),
+    "slots at odd places": ("decode, head 128", r"(k_1_tile_ring = shared_base) \+", r"\1 + 512 +"),
+    "rows swizzled whole": ("decode, head 128", r"slabs<8, 32>\(", "swizzle<16>("),
+    "the first columns twice": ("decode, head 128", r"0 \+ c \* 64", "0"),
+    "the head of another sequence": ("attention, head 128", r"kv_tile, b_tile\)", "b_tile, kv_tile)"),
+    "rows of the tile before": ("decode, head 128", r", t_start, kv_tile", ", t_start - 1, kv_tile"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_caught(name, rng):
+    case_name, pattern, new = MUTANTS[name]
+    assert is_caught(boxed({**ALL, **FETCHED}[case_name]()), pattern, new, rng)
+
+
+def test_junk_beyond_a_length_is_seen_if_nobody_clears_it(rng):
+    case = boxed(ragged())
+    operator, (sizes,) = generate(case.schedule), case.sizes
+    (kernel,) = operator.kernels
+    text = re.sub(r"if \(.*\) clear_chunk\(.*\);", "", kernel.text)
+    operator = dataclasses.replace(operator, kernels=(dataclasses.replace(kernel, text=text),))
+    values = cases.inputs(case, sizes, rng)
+    values["v"][0, 50:] = np.nan
+    assert np.isnan(emulate(operator, values, sizes, 1)["out"]).any()
