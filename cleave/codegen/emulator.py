@@ -1,9 +1,9 @@
 """Running emitted CUDA text on the CPU: g++ compiles the very text against another prelude (``prelude/emulator.h``).
 
 It stands in for the GPU in tests: it checks values, and refuses reads out of bounds, misaligned vector accesses, shared
-memory used without the barrier, wait or fence that it needs, barriers that not every thread reaches, waits for boxes that
-nobody asked for, blocks that arrive before their work is published, and 32-bit integers that overflow. Registers start as
-nonsense. Times mean nothing.
+memory used without the barrier, wait or fence that it needs, barriers that not every thread reaches, waits for boxes
+that nobody asked for, blocks that arrive before their work is published, and 32-bit integers that overflow. Registers
+start as nonsense. Times mean nothing.
 """
 
 from __future__ import annotations
