@@ -215,7 +215,8 @@ def _different(schedules: Sequence[Schedule]) -> Iterator[Schedule]:
     for s in schedules:
         programs = tuple(k.program.text() for k in s.kernels)
         bindings = tuple(tuple(sorted((a.name, n) for a, n in k.binding.tiles.items())) for k in s.kernels)
-        key = (programs, bindings, s.merge, tuple(sorted(s.bind.items())), tuple(k.chain for k in s.kernels))
+        orders = tuple((k.chain, k.feed) for k in s.kernels)
+        key = (programs, bindings, s.merge, tuple(sorted(s.bind.items())), orders)
         if key not in seen:
             seen.add(key)
             yield s
