@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -61,6 +61,7 @@ class ArrayView:
         return self.library is Library.NUMPY
 
 
+@cache
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """NumPy's dtype; bfloat16 is ``ml_dtypes``'.
 
@@ -211,22 +212,41 @@ def torch_facts(tensor: Any) -> tuple[int, object]:
     return tensor.data_ptr(), (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), tensor.is_neg())
 
 
-def _number(value: float) -> tuple[float, object]:
+def as_number(value: float) -> tuple[float, object]:
     return value, type(value)
 
 
-def _dim(value: int) -> tuple[int, object]:
+def as_dim(value: int) -> tuple[int, object]:
     return value, value
 
 
-READERS: dict[type, Reader] = {int: _dim, float: _number, np.float32: _number}
+READERS: dict[type, Reader] = {int: as_dim, float: as_number, np.float32: as_number}
 """Type -> (address of an array or value of a number, whatever else of it decides a call). Types of arrays come when
 they are met. An integer is a dim, or becomes one of few numbers: it decides."""
 
 
+def _cupy_address(array: Any) -> int:
+    return array.data.ptr
+
+
+def _torch_address(tensor: Any) -> int:
+    return tensor.data_ptr()
+
+
+ADDRESSES: dict[Library, Callable[[Any], int]] = {Library.CUPY: _cupy_address, Library.TORCH: _torch_address}
+
+
+# ---- of torch itself, which is loaded ------------------------------------------------------------------------------
+
+
 def torch_stream(device: int) -> int:
-    """Handle of torch's current stream on a device; torch is loaded."""
+    """Handle of torch's current stream on a device."""
     return _stream_of_torch()(device)
+
+
+def asking_torch(device: int) -> Callable[[], int]:
+    """``torch_stream`` of one device, quick."""
+    return partial(_stream_of_torch(), device)
 
 
 @cache
@@ -234,3 +254,12 @@ def _stream_of_torch() -> Callable[[int], int]:
     torch: Any = sys.modules["torch"]
     quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # what torch's own compiled code asks
     return quick or (lambda device: torch.cuda.current_stream(device).cuda_stream)
+
+
+def torch_maker(shape: tuple[int, ...], dtype: str, device: int) -> Callable[[], Any]:
+    """Makes tensors without values on a device, which must be the current one."""
+    torch: Any = sys.modules["torch"]
+    quick = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None)
+    if quick is not None:  # what torch's own compiled code calls: torch.empty takes five times as long
+        return partial(quick, shape, contiguous_strides(shape), getattr(torch, dtype))
+    return partial(torch.empty, shape, dtype=getattr(torch, dtype), device=torch.device("cuda", device))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +14,7 @@ from cleave.ir.index import evaluate
 from cleave.kernel import OperatorSource
 from cleave.runtime import arguments as checks
 from cleave.runtime import cuda
-from cleave.runtime.arrays import ArrayView, Library, contiguous_strides, torch_stream, view
+from cleave.runtime.arrays import ArrayView, Library, contiguous_strides, torch_maker, torch_stream, view
 from cleave.runtime.launch import Launches
 from cleave.runtime.plan import Plan
 
@@ -93,11 +93,19 @@ class Result:
 
 
 def new_array(shape: tuple[int, ...], dtype: str, place: Place) -> Any:
+    """An array without values on the current device; CuPy's for the stream of the place, torch's for its own."""
+    make = array_maker(shape, dtype, place)
     if place.library is Library.TORCH:
-        torch: Any = sys.modules["torch"]
-        return torch.empty(shape, dtype=getattr(torch, dtype), device=f"cuda:{place.device}")
+        return make()
     with cuda.on_stream(place.stream):
-        return cuda.empty(shape, dtype)
+        return make()
+
+
+def array_maker(shape: tuple[int, ...], dtype: str, place: Place) -> Callable[[], Any]:
+    """Makes arrays without values on the current device, for its library's current stream."""
+    if place.library is Library.TORCH:
+        return torch_maker(shape, dtype, place.device)
+    return partial(cuda.empty, shape, dtype)
 
 
 def signature(operator: OperatorSource, views: Mapping[str, ArrayView]) -> tuple[object, ...]:

@@ -43,6 +43,11 @@ def _cupy() -> Any:
 # ---- devices -------------------------------------------------------------------------------------------------------
 
 
+@cache
+def device_count() -> int:
+    return int(_cupy().cuda.runtime.getDeviceCount())
+
+
 def current_device() -> int:
     return _cupy().cuda.runtime.getDevice()
 
@@ -78,7 +83,12 @@ class _Foreign:
 
 def current_stream() -> int:
     """Handle of CuPy's current stream on the current device."""
-    return _cupy().cuda.get_current_stream().ptr
+    return _asked_for_stream()().ptr
+
+
+@cache
+def _asked_for_stream() -> Callable[[], Any]:
+    return _cupy().cuda.get_current_stream
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ from cleave.runtime.call import (
     views_of,
 )
 from cleave.runtime.launch import POINTER, Launches, LoadedOperator
+from cleave.runtime.match import matcher
 from cleave.runtime.plan import Plan, choose, make_plan, packed
 from cleave.runtime.route import Form, Route, route_of, see
 
@@ -54,13 +55,13 @@ class PreparedCall:
         self.plan = call.planned.plan
         self.result = result
         self.stream = call.place.stream
-        self._device = call.place.device
+        self._device = None if cuda.device_count() == 1 else call.place.device
         self._repeat = launches.repeat
         self._kept = kept
 
     def __call__(self) -> Any:
         """Nothing about the arrays is checked. Errors: LaunchError."""
-        if cuda.current_device() == self._device:
+        if self._device is None or cuda.current_device() == self._device:
             self._repeat()
         else:
             with cuda.on_device(self._device):
@@ -84,6 +85,7 @@ class Executable:
         self._loaded: tuple[LoadedOperator, ...] | None = None
         self._plans: dict[tuple[object, ...], Planned] = {}
         self._routes: dict[Form, Route] = {}
+        self._latest: Route | None = None
         self._lock = RLock()
 
     @property
@@ -119,23 +121,43 @@ class Executable:
         """Run on the caller's stream: torch's current one if a tensor was passed, else CuPy's, or the handle given.
 
         Returns one array, or a tuple if there are several outputs. A number may be passed for an input without axes.
-        A call whose form was seen before takes a short way with the same checks (``cleave.runtime.route``). Errors:
-        arguments that do not fit (ArgumentError, with the input and axis), no GPU, a kernel that can't be launched
-        (LaunchError).
+        A call whose form was seen before takes a short way with the same checks (``cleave.runtime.route``), one of the
+        form of the last call the shortest (``cleave.runtime.match``). Errors: arguments that do not fit (ArgumentError,
+        with the input and axis), no GPU, a kernel that can't be launched (LaunchError).
         """
         outputs = () if out is None else tuple(out) if type(out) in (tuple, list) else (out,)
-        form, values = see(inputs, named, outputs)
+        latest = self._latest
+        if latest is not None and latest.outputs == len(outputs) and latest.given == (len(inputs), *named):
+            try:
+                values = latest.match(*inputs, *named.values(), *outputs)
+            except RuntimeError:  # a tensor without an address
+                values = None
+            if values is not None:
+                done = latest.run(values, outputs, stream)
+                if done is not None:
+                    return done[0] if len(done) == 1 else done
+        return self._unlike_the_last(inputs, named, outputs, out, stream)
+
+    def _unlike_the_last(
+        self, inputs: tuple[Any, ...], named: dict[str, Any], outputs: tuple[Any, ...], out: Any, stream: int | None
+    ) -> Any:
+        """A call of another form than the one before: the short way if any call had this form, else the long way."""
+        given, arguments = (len(inputs), *named), (*inputs, *named.values(), *outputs)
+        form, values = see(arguments, given)
         route = self._routes.get(form)
         if route is not None:
-            done = route.run(values, outputs, stream)
+            done = route.run(route.ordered(values), outputs, stream)
             if done is not None:
+                if route is self._latest:  # its match knows less than its form: of torch's modes, for instance
+                    route.match = matcher(arguments, form[len(given) :], route.order)
+                self._latest = route
                 return done[0] if len(done) == 1 else done
         call = self._checked(inputs, named, out, stream)
         with cuda.on_device(call.place.device):
             launches = self._launches(call)
             returned = self._run(call, launches)
         if form:
-            self._learn(form, (len(inputs), *named), call, launches)
+            self._learn(arguments, given, form, call, launches)
         return returned[0] if len(returned) == 1 else returned
 
     def prepare(self, *inputs: Any, out: Any = None, stream: int | None = None, **named: Any) -> PreparedCall:
@@ -264,17 +286,19 @@ class Executable:
                 values.append(array.pointer)
         return values + [r.pointer for r in results], copies
 
-    def _learn(self, form: Form, given: tuple[object, ...], call: Call, launches: Launches) -> None:
+    def _learn(
+        self, arguments: tuple[Any, ...], given: tuple[object, ...], form: Form, call: Call, launches: Launches
+    ) -> None:
         """Remember the form of a call, so that the next one goes the short way, if that can serve it."""
         with self._lock:
-            known = self._routes.get(form)
-            if known is not None:
-                _keep(known.launches, call.place.stream, launches, _STREAMS_KEPT)
-                return
-            route = route_of(self._source(call), given, call, launches)
-            if route is not None:
-                route.launches[call.place.stream] = launches
+            route = self._routes.get(form)
+            if route is None:
+                route = route_of(self._source(call), arguments, given, form, call, launches)
+                if route is None:
+                    return
                 _keep(self._routes, form, route, _KEPT)
+            _keep(route.launches, call.place.stream, launches, _STREAMS_KEPT)
+            self._latest = route
 
 
 def _keep(found: dict[Any, Any], key: object, value: object, most: int) -> None:

@@ -109,6 +109,8 @@ class Launches:
         self._block = (ctypes.c_uint64 * (len(places) + len(constants) + 1))()
         self._pack = struct.Struct("=" + "".join(_FORMATS[kind] for kind in self.kinds)).pack_into
         self._lock = Lock()
+        self._written: Sequence[float] | None = None
+        self._only_addresses = all(kind == POINTER for kind in self.kinds)
         struct.pack_into(f"={len(workspaces)}Q", self._block, _WORD * len(buffers), *workspaces.values())
         start = ctypes.addressof(self._block)
         free = start + _WORD * len(places)
@@ -128,21 +130,21 @@ class Launches:
 
     def write(self, values: Sequence[float]) -> None:
         """Write the addresses (integers) and numbers of a call."""
+        self._written = None
         self._pack(self._block, 0, *values)
+        if self._only_addresses:  # numbers may be equal and differ: 0.0 and -0.0
+            self._written = values
 
     def run(self, values: Sequence[float]) -> None:
-        """Write the addresses (integers) and numbers of a call and launch.
+        """Write the addresses (integers) and numbers of a call, unless they stand there, and launch.
 
         Errors: ``struct.error`` or OverflowError, before any launch, for a number that its kernel's type can't hold;
         LaunchError.
         """
         with self._lock:  # another thread must not write between
-            self._pack(self._block, 0, *values)
-            for launch, kernel in self._launches:
-                try:
-                    launch()
-                except Exception as error:
-                    cuda.launch_again(launch, error, kernel.entry)
+            if values != self._written:
+                self.write(values)
+            self.repeat()
 
     def repeat(self) -> None:
         """Launch with the values that were written last."""

@@ -10,73 +10,89 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from operator import itemgetter
 from typing import Any
 
 from cleave.kernel import OperatorSource
 from cleave.runtime import arguments as checks
 from cleave.runtime import cuda
-from cleave.runtime.arrays import READERS, ArrayView, Library, torch_stream
-from cleave.runtime.call import Call, Place, new_array
+from cleave.runtime.arrays import ADDRESSES, READERS, ArrayView, Library, asking_torch
+from cleave.runtime.call import Call, Place, array_maker
 from cleave.runtime.launch import POINTER, Launches
+from cleave.runtime.match import Match, Values, matcher
 from cleave.runtime.plan import Plan
 
 Form = tuple[object, ...]
-Values = list[float]
-"""The address or value of each argument in the order in which they came."""
 
 Apart = tuple[int, int, int, int]
 """Places of an output and another array, which overlap where low < address of the other − the output's < high."""
+
+Maker = Callable[[], Any]
+Address = Callable[[Any], int]
 
 
 @dataclass(slots=True)
 class Route:
     """What a form decides.
 
-    streams      the library whose current stream is meant
+    device       the one that must be current; None where there is no other
+    stream       asks for the one that is meant
+    given        how many inputs came by place, and the names of the others
+    outputs      how many arrays came in ``out``
     order        of inputs and outputs of the operator, as places among the arguments that came
     alignments   (place, bytes) of addresses
     apart        what must not overlap
-    new_outputs  makes results on a stream, if the call gave no ``out``
+    new_outputs  makers of results and of their addresses, if the call gave no ``out``
+    match        recognises the form of a call
     launches     by stream
     admitted     the values of the last call: what passed once passes again
     """
 
-    device: int
-    streams: Library
-    order: Callable[[Sequence[float]], Sequence[float]]
+    device: int | None
+    stream: Callable[[], int]
+    given: tuple[object, ...]
+    outputs: int
+    order: tuple[int, ...]
     alignments: tuple[tuple[int, int], ...]
     apart: tuple[Apart, ...]
-    new_outputs: Callable[[int], tuple[Any, ...]] | None
+    new_outputs: tuple[tuple[Maker, Address], ...]
+    match: Match
     launches: dict[int, Launches] = field(default_factory=dict[int, Launches])
     admitted: Values = field(default_factory=list[float])
 
+    def ordered(self, values: Values) -> Values:
+        """From the order in which arguments came."""
+        return [values[place] for place in self.order]
+
     def run(self, values: Values, outputs: tuple[Any, ...], stream: int | None) -> tuple[Any, ...] | None:
-        """Launch and return the outputs; None, with nothing launched, where the long way must be gone.
+        """Launch with ordered values and return the outputs; None, with nothing launched, where the long way must be
+        gone.
 
         That is: another device is current, the stream is new, or an address or a number does not pass.
         """
-        if cuda.current_device() != self.device:
+        if self.device is not None and cuda.current_device() != self.device:
             return None
-        if stream is None:
-            stream = torch_stream(self.device) if self.streams is Library.TORCH else cuda.current_stream()
-        launches = self.launches.get(stream)
+        current = self.stream() if stream is None else stream
+        launches = self.launches.get(current)
         if launches is None:
             return None
-        if self.new_outputs is not None:
-            outputs = self.new_outputs(stream)
-            values = values + [READERS[type(array)](array)[0] for array in outputs]
-        ordered = self.order(values)
+        if self.new_outputs:
+            outputs = self._made(stream)
+            values += [address(array) for array, (_, address) in zip(outputs, self.new_outputs, strict=True)]
         if values != self.admitted:
-            if not self._admits(ordered):
+            if not self._admits(values):
                 return None
             self.admitted = values
         try:
-            launches.run(ordered)
+            launches.run(values)
         except (struct.error, OverflowError):
             return None
         return outputs
+
+    def _made(self, stream: int | None) -> tuple[Any, ...]:
+        if stream is None:
+            return tuple([make() for make, _ in self.new_outputs])
+        with cuda.on_stream(stream):
+            return tuple([make() for make, _ in self.new_outputs])
 
     def _admits(self, values: Sequence[Any]) -> bool:
         for place, alignment in self.alignments:
@@ -89,14 +105,13 @@ class Route:
         return True
 
 
-def see(inputs: tuple[Any, ...], named: Mapping[str, Any], outputs: tuple[Any, ...]) -> tuple[Form, Values]:
+def see(arguments: Sequence[Any], given: tuple[object, ...]) -> tuple[Form, Values]:
     """A call's form and values; an empty form if an argument is of a type that has no reader."""
-    arrays = (*inputs, *named.values(), *outputs) if named else inputs + outputs
-    facts: list[object] = [len(inputs), *named]
-    values: list[float] = []
+    facts: list[object] = [*given]
+    values: Values = []
     try:
-        for array in arrays:
-            value, fact = READERS[type(array)](array)
+        for argument in arguments:
+            value, fact = READERS[type(argument)](argument)
             values.append(value)
             facts.append(fact)
     except (KeyError, RuntimeError):  # a new type; a tensor without strides
@@ -109,7 +124,14 @@ def see(inputs: tuple[Any, ...], named: Mapping[str, Any], outputs: tuple[Any, .
 _ROUNDED = frozenset({"float16", "bfloat16"})
 
 
-def route_of(operator: OperatorSource, given: tuple[Any, ...], call: Call, launches: Launches) -> Route | None:
+def route_of(
+    operator: OperatorSource,
+    arguments: Sequence[Any],
+    given: tuple[Any, ...],
+    form: Form,
+    call: Call,
+    launches: Launches,
+) -> Route | None:
     """The short way for calls of this form; None where values must be copied, read or rounded for each call.
 
     ``given``: how many arguments came by place, and the names of the others.
@@ -123,22 +145,24 @@ def route_of(operator: OperatorSource, given: tuple[Any, ...], call: Call, launc
     buffers = (*operator.inputs, *operator.outputs)
     names = [b.name for b in buffers]
     count, *by_name = given
-    came = [*names[:count], *by_name, *(b.name for b in operator.outputs)]
-    places = [came.index(name) for name in names]
+    outputs = [b.name for b in operator.outputs] if call.outs else []
+    came = [*names[:count], *by_name, *outputs]
+    order = tuple(came.index(b.name) for b in (operator.inputs if not outputs else buffers))
     here = {n: a for n, a in {**call.views, **call.outs}.items() if not a.on_host}
     arrays = {n: a for n, a in here.items() if 0 not in a.shape}
+    torch = any(a.library is Library.TORCH for a in here.values())
+    device = call.place.device
     return Route(
-        device=call.place.device,
-        streams=Library.TORCH if any(a.library is Library.TORCH for a in here.values()) else Library.CUPY,
-        order=_as_it_came if places == list(range(len(came))) else itemgetter(*places),
+        device=None if cuda.device_count() == 1 else device,
+        stream=asking_torch(device) if torch else cuda.current_stream,
+        given=given,
+        outputs=len(outputs),
+        order=order,
         alignments=tuple((n, b.alignment) for n, b in enumerate(buffers) if b.alignment > 1 and b.name in arrays),
-        apart=_apart([n for n in names if n in call.outs], names, arrays),
-        new_outputs=None if call.outs else partial(_new_outputs, operator, call.planned.plan, call.place),
+        apart=_apart(outputs, names, arrays),
+        new_outputs=() if outputs else _makers(operator, call.planned.plan, call.place),
+        match=matcher(arguments, form[len(given) :], order),
     )
-
-
-def _as_it_came(values: Sequence[float]) -> Sequence[float]:
-    return values
 
 
 def _apart(outputs: Sequence[str], names: Sequence[str], arrays: Mapping[str, ArrayView]) -> tuple[Apart, ...]:
@@ -151,6 +175,6 @@ def _apart(outputs: Sequence[str], names: Sequence[str], arrays: Mapping[str, Ar
     return tuple(found)
 
 
-def _new_outputs(operator: OperatorSource, plan: Plan, place: Place, stream: int) -> tuple[Any, ...]:
-    here = Place(place.device, stream, place.library)
-    return tuple(new_array(plan.outputs[b.name], b.dtype, here) for b in operator.outputs)
+def _makers(operator: OperatorSource, plan: Plan, place: Place) -> tuple[tuple[Maker, Address], ...]:
+    address = ADDRESSES[place.library]
+    return tuple((array_maker(plan.outputs[b.name], b.dtype, place), address) for b in operator.outputs)

@@ -12,7 +12,7 @@ from math import prod
 
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
-from cleave.schedule.placement import Placement, Sizes
+from cleave.schedule.placement import MOST_ROWS, Placement, Sizes, power_of_two
 from cleave.tile.plan import Binding
 from cleave.tile.program import Contract, Program, loops, tile_terms
 from cleave.tile.skeleton import Skeleton
@@ -31,9 +31,9 @@ def bindings(
     """Every combination worth costing; ``tile`` forces sizes by axis name."""
     inside = tuple(dict.fromkeys(s.axis for s in loops(program) if s.axis not in program.unit))
     columns = tuple(a for a in program.grid if a not in program.unit and a not in placement.rows)
-    fixed = {a: 1 for a in program.unit}
+    fixed = {a: _unit_tile(a, tile) for a in program.unit}
     fixed |= {a: _whole_tile(a, sizes, skeleton, tile) for a in program.whole}
-    fixed |= {a: _power(sizes.extent(a) or 1) for a in placement.rows[1:]}
+    fixed |= {a: _row_tile(a, sizes, tile) for a in placement.rows[1:]}
     choices = [_options(a, LOOP_TILES, sizes, skeleton, tile) for a in inside]
     wide = COLUMN_TILES if any(isinstance(t, Contract) for t in tile_terms(program)) else COLUMN_TILES[:-1]
     choices += [_options(a, wide, sizes, skeleton, tile) for a in columns]
@@ -52,7 +52,7 @@ def _row_tiles(
     """((warps, teams), tile of the first row axis); no more rows than the shape has, rounded up to a warp's."""
     if not p.rows:
         return
-    others = prod(_power(sizes.extent(a) or 1) for a in p.rows[1:])
+    others = prod(_row_tile(a, sizes, tile) for a in p.rows[1:])
     forced = tile.get(p.rows[0].name)
     needed = (sizes.extent(p.rows[0]) or 1) * others
     arrangements = [(w, n) for w in reversed(skeleton.warps) for n in skeleton.teams if w % n == 0]
@@ -103,5 +103,20 @@ def _whole_tile(a: Axis, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, in
     return forced
 
 
-def _power(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
+def _unit_tile(a: Axis, tile: Mapping[str, int]) -> int:
+    forced = tile.get(a.name, 1)
+    if forced != 1:
+        raise ScheduleError(
+            f"tile {forced}: single elements of it are taken, so 1 is allowed", location=f"axis {a.name}"
+        )
+    return forced
+
+
+def _row_tile(a: Axis, sizes: Sizes, tile: Mapping[str, int]) -> int:
+    """The tile of a row axis after the first: it covers the representative extent unless another one is forced."""
+    covering = power_of_two(sizes.extent(a) or 1)
+    forced = tile.get(a.name, covering)
+    if forced != power_of_two(forced) or forced > MOST_ROWS:
+        allowed = ", ".join(str(1 << n) for n in range(MOST_ROWS.bit_length()))
+        raise ScheduleError(f"tile {forced}: allowed are {allowed}", location=f"axis {a.name}")
+    return forced

@@ -116,7 +116,7 @@ def _assembled(s: Setting, chosen: Sequence[Kernel]) -> Schedule:
 
 
 def _compiled_in(r: Request, v: Variant, chosen: Sequence[Kernel]) -> dict[str, int]:
-    """Fixed dims, and those in extents that have to be known: of whole axes and of all row axes but the first.
+    """Fixed dims, and those in extents that have to be known: of whole axes.
 
     With reductions read whole the tile only limits the extent, see ``_constraints``: lengths stay run-time.
     """
@@ -124,7 +124,7 @@ def _compiled_in(r: Request, v: Variant, chosen: Sequence[Kernel]) -> dict[str, 
     if not r.config.ablation.iterative_tiling:
         return names
     chunk = frozenset[str]() if v.split is None else frozenset({v.split.chunk})
-    known = [a for k in chosen for a in (*k.program.whole, *k.binding.rows[1:]) if is_dim(a.extent)]
+    known = [a for k in chosen for a in k.program.whole if is_dim(a.extent)]
     needed = {s.name for a in known for s in symbols_of(a.extent)} - chunk
     return {**names, **{n: v for n, v in r.dims.items() if n in needed}}
 
@@ -133,7 +133,7 @@ def _constraints(chosen: Sequence[Kernel], bound: Mapping[str, int]) -> tuple[Pr
     """What dims have to meet: whole axes fit their tiles; an axis whose first tile alone stores is not empty."""
     out: dict[Pred, None] = {}
     for k in chosen:
-        for a in (*k.program.whole, *k.binding.rows[1:]):
+        for a in k.program.whole:
             if not _is_known(a.extent, bound):
                 out.setdefault(compare("<=", a.extent, index(k.binding.tile(a))))
         for s in statements(k.program.body):

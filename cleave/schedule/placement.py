@@ -22,13 +22,16 @@ from cleave.schedule.rows import Structure, contiguous, row_sets, rowless, struc
 WHOLE_LIMIT = 256
 """Longest axis that a block holds in one tile."""
 
-FEW_ROWS = 64
-"""Below this many rows, fixed axes such as the heads of a group are added to them."""
+MOST_ROWS = 128
+"""Rows of the largest tiles; an axis of fewer leaves room for others, such as the heads of a group."""
+
+SHORT = 64
+"""Longest axis that is added to the rows of another."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Roles of one kernel; ``rows`` slowest first: all but the first are fixed at compile time and lie in one tile.
+    """Roles of one kernel; ``rows`` slowest first: at the representative shape, all but the first lie in one tile.
 
     ``rank`` counts the sets of row axes: a later set is a fallback, for graphs whose first one can't be expressed.
     """
@@ -65,16 +68,51 @@ def placements(g: Graph, sizes: Sizes, *, tiled: bool = True) -> Iterator[Placem
 
 
 def _row_axes(chosen: frozenset[Axis], s: Structure, sizes: Sizes) -> Iterator[tuple[Axis, ...]]:
-    """The longest axis alone, and with the fixed ones if it is short."""
+    """The longest axis together with short ones, so that all of them share a tile of the other operand; and alone."""
     ordered = [a for a in s.stored if a in chosen]
     if not ordered:
         return
     varying = [a for a in ordered if not sizes.is_fixed(a)] or ordered
-    first = max(varying, key=lambda a: (sizes.extent(a) or 0, ordered.index(a)))
-    others = tuple(a for a in ordered if a is not first and sizes.is_fixed(a) and (sizes.extent(a) or 1) <= FEW_ROWS)
-    if others and (sizes.extent(first) or 0) < FEW_ROWS:
-        yield (first, *others)
-    yield (first,)
+    longest = max(varying, key=lambda a: (_known(a, sizes), ordered.index(a)))
+    joined = _joined(longest, ordered, sizes)
+    if len(joined) > 1:
+        yield joined
+    yield (longest,)
+
+
+def _joined(longest: Axis, ordered: list[Axis], sizes: Sizes) -> tuple[Axis, ...]:
+    """An axis and short others, as far as the largest tile holds them.
+
+    The first may have any tile, and is the one that a power of two would pad most; an axis that is read comes first.
+    """
+    is_read = sizes.extent(longest) is None
+    if _known(longest, sizes) >= MOST_ROWS and not is_read:
+        return (longest,)
+    short = [a for a in ordered if a is not longest and 1 < (sizes.extent(a) or 1) <= SHORT]
+    free = [a for a in short if sizes.is_fixed(a) == sizes.is_fixed(longest) and not is_read]
+    first = max([longest, *free], key=lambda a: (_padding(a, sizes), _known(a, sizes), ordered.index(a)))
+    others: list[Axis] = []
+    rows = 1
+    for a in (a for a in reversed(ordered) if a is not first and (a in short or a is longest)):
+        if rows * power_of_two(_known(a, sizes)) <= MOST_ROWS:
+            rows *= power_of_two(_known(a, sizes))
+            others.insert(0, a)
+    return (first, *others)
+
+
+def _known(a: Axis, sizes: Sizes) -> int:
+    """The representative extent; an axis whose extent is read may be as long as a tile."""
+    extent = sizes.extent(a)
+    return MOST_ROWS if extent is None else extent
+
+
+def _padding(a: Axis, sizes: Sizes) -> float:
+    return power_of_two(_known(a, sizes)) / max(_known(a, sizes), 1)
+
+
+def power_of_two(n: int) -> int:
+    """The least one that is not below n."""
+    return 1 << max(n - 1, 0).bit_length()
 
 
 def _placement(g: Graph, s: Structure, sizes: Sizes, rows: tuple[Axis, ...], *, tiled: bool) -> Placement:

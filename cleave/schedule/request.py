@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
+from typing import get_args
 
 from cleave.candidate import Candidate, Fold
 from cleave.config import Config
 from cleave.errors import ScheduleError
 from cleave.ir.dim import check_binding
+from cleave.ir.index import evaluate
 from cleave.schedule.placement import Sizes
+from cleave.schedule.splits import base_extent
 from cleave.target import Target
 from cleave.tile.plan import Chain, Feed, Merge
 from cleave.tile.skeleton import SKELETONS, Skeleton
@@ -87,8 +91,11 @@ class Request:
 def make_request(
     candidate: Candidate, target: Target, bind: Mapping[str, int], config: Config, forced: Forced
 ) -> Request:
+    _check_target(candidate, target)
     shape, fixed = _bound_dims(candidate, bind)
+    _check_tiles(forced)
     _check_split(candidate, config, forced)
+    _check_counts(candidate, forced, {**shape, **fixed})
     folds = candidate.folds if config.ablation.algebra else ()
     skeletons = _skeletons(candidate, target, forced.skeleton)
     _check_feed(candidate, target, forced.feed, skeletons)
@@ -129,6 +136,33 @@ def _bound_dims(c: Candidate, bind: Mapping[str, int]) -> tuple[dict[str, int], 
     return {n: v for n, v in bind.items() if n not in fixed}, fixed
 
 
+def _check_target(c: Candidate, target: object) -> None:
+    if not isinstance(target, Target):
+        raise ScheduleError(f"target {target!r}: a Target is expected, such as Target('sm_90a')", location=c.name)
+
+
+def _check_tiles(forced: Forced) -> None:
+    for name, size in forced.tile.items():
+        _check_integer("tile", size, f"axis {name}")
+
+
+def _check_integer(what: str, value: object, location: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ScheduleError(f"{what} {value!r}: an integer is expected", location=location)
+
+
+def _check_counts(c: Candidate, forced: Forced, dims: Mapping[str, int]) -> None:
+    """A chunk without elements would be a mistake in every call; at other lengths of a call chunks may stay empty."""
+    for name, count in forced.split.items():
+        split = next(s for s in c.splits if name in (s.base, s.count))
+        _check_integer("split count", count, f"axis {split.base}")
+        most = max(int(evaluate(base_extent(c, split), dims)), 1)
+        if not 1 <= count <= most:
+            raise ScheduleError(
+                f"split count {count}: allowed are 1 to {most}, its extent", location=f"axis {split.base}"
+            )
+
+
 def _check_split(c: Candidate, config: Config, forced: Forced) -> None:
     ablation = config.ablation
     if c.splits and not (ablation.split and ablation.algebra):
@@ -136,11 +170,11 @@ def _check_split(c: Candidate, config: Config, forced: Forced) -> None:
     if len(c.splits) > 1:
         names = ", ".join(s.base for s in c.splits)
         raise ScheduleError(f"splits of {names}: one split a candidate is allowed", location=c.name)
-    for name, count in forced.split.items():
+    for name in forced.split:
         if name not in {n for s in c.splits for n in (s.base, s.count)}:
             allowed = ", ".join(s.base for s in c.splits) or "none: the candidate has no split"
             raise ScheduleError(f"split of {name!r}: allowed are {allowed}", location=c.name)
-        if count < 1:
-            raise ScheduleError(f"split count {count}: allowed is >= 1", location=f"axis {name}")
+    if forced.merge not in (None, *get_args(Merge)):
+        raise ScheduleError(f"merge {forced.merge!r}: allowed are {', '.join(get_args(Merge))}", location=c.name)
     if forced.merge not in (None, "none") and not c.splits:
         raise ScheduleError(f"merge {forced.merge!r}: the candidate has no split", location=c.name)

@@ -8,7 +8,7 @@ import ctypes
 
 import numpy as np
 
-from cleave.runtime import arrays, cuda
+from cleave.runtime import arrays, cuda, match
 
 C_TYPES = {"Q": ctypes.c_uint64, "f": ctypes.c_float, "i": ctypes.c_int32, "q": ctypes.c_int64}
 CAPTURING = 99
@@ -140,6 +140,7 @@ def install(monkeypatch, kernels, *, quick=True):
         "why_not": lambda: "",
         "require": lambda _: None,
         "on_device": gpu.on_device,
+        "device_count": lambda: 2,
         "current_device": lambda: gpu.device,
         "current_stream": lambda: gpu.stream,
         "on_stream": lambda _: contextlib.nullcontext(),
@@ -153,6 +154,7 @@ def install(monkeypatch, kernels, *, quick=True):
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(cuda, name, fake)
+    monkeypatch.setattr(match, "_guards", lambda: None)  # torch's own know torch's own tensors only
     if quick:
         monkeypatch.setitem(arrays.READERS, Quick, arrays.cupy_facts)
         monkeypatch.setitem(arrays.READERS, Tensor, arrays.torch_facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
@@ -97,9 +97,15 @@ class Attention:
 
 
 def attention_parts(
-    *, causal: bool = False, window: bool = False, grouped: bool = True, head: int = D, value: int = E
+    *,
+    causal: bool = False,
+    window: bool = False,
+    grouped: bool = True,
+    head: int = D,
+    value: int = E,
+    ratio: str = "r=3",
 ) -> Attention:
-    kv, s, t, r = *dims("kv s t"), *dims("r=3")
+    kv, s, t, r = *dims("kv s t"), *dims(ratio)
     h, i, tt, d, e = axis("h", kv), axis("i", s), axis("t", t), axis("d", head), axis("e", value)
     g = axis("g", r)
     heads = h.position * r + g.position if grouped else h.position
@@ -127,7 +133,7 @@ ATTENTION_SHAPE = {"kv": 2, "s": 40, "t": 70}
 ATTENTION_MOST = {"kv": 2, "s": 20, "t": 40}
 
 
-def attention(*, naive: bool = False, folds: bool = True, **options: int) -> Case:
+def attention(*, naive: bool = False, folds: bool = True, **options: int | str) -> Case:
     """Softmax attention: the division inside (naive) or behind the second matmul."""
     a = attention_parts(**options)  # type: ignore[arg-type]
     m = fold("max", a.t, a.scores)
@@ -146,7 +152,7 @@ def reductions_over(g: Graph, axis_name: str, op: str) -> Reduce:
     return next(r for r in reductions(*g.terms) if r.axis.name == axis_name and r.op == op)
 
 
-def flash_decoding(**options: int) -> Case:
+def flash_decoding(**options: int | str) -> Case:
     """Attention with t split: partial maximum, sum and accumulator of each chunk, then the rescaled combination."""
     a = attention_parts(**options)  # type: ignore[arg-type]
     origin = attention(**options).candidate.graph
@@ -167,6 +173,11 @@ def flash_decoding(**options: int) -> Case:
     members = found(g, inner.name, is_max, weights(axes), weights(axes + 1))
     c = Candidate("flash", g, origin, folds=(softmax_fold(members),), splits=(Split("t", outer, inner, "S", "C"),))
     return Case(c, {"kv": 2, "s": 1, "t": 1024}, ATTENTION_MOST)
+
+
+def any_group(case: Case) -> Case:
+    """Query heads a key head are a dim of the call, and rows of a tile together with the queries."""
+    return replace(case, shape={"kv": 2, "s": 6, "r": 5, "t": 1024}, at_most={**case.at_most, "r": 9})
 
 
 def qk_norm() -> Case:
@@ -372,8 +383,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "attention naive causal": lambda: attention(naive=True, causal=True),
     "attention ungrouped": lambda: attention(grouped=False, causal=True),
     "attention without folds": lambda: attention(folds=False, causal=True),
+    "attention of any group": lambda: any_group(attention(causal=True, ratio="r")),
     "flash decoding": flash_decoding,
     "flash decoding causal": lambda: flash_decoding(causal=True),
+    "flash decoding of any group": lambda: any_group(flash_decoding(causal=True, ratio="r")),
     "qk-norm": qk_norm,
     "latent attention": latent_attention,
     "ragged attention": ragged_attention,

@@ -62,6 +62,19 @@ def axpy(*, kernels=1, workspace=True, alignment=16):
     )
 
 
+def sum_of_columns():
+    """y = x + b: no input is passed by value."""
+    parameters = (pointer("x"), pointer("b"), pointer("y", writable=True))
+    kernel = KernelSource("text", "sum", parameters, 64, 0, (N,), ("sm_80",), "test")
+    shape = {"shape": (N, M), "axes": ("n", "m")}
+    inputs = (Buffer("x", "float32", **shape), Buffer("b", "float32", (M,), ("m",)))
+    return OperatorSource("sum", inputs, (Buffer("y", "float32", **shape),), (), (kernel,))
+
+
+def add(_, x, b, y):
+    memory_at(y, (3, 8), (8, 1))[...] = memory_at(x, (3, 8), (8, 1)) + memory_at(b, (8,), (1,))
+
+
 def work(grid, x, b, y, z, *rest):
     a, n, m = rest[-3:]
     assert grid == (n, 1, 1)
@@ -71,7 +84,9 @@ def work(grid, x, b, y, z, *rest):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    return fake.install(monkeypatch, {"axpy": ("QQQQQfiq", work), "plain": ("QQ", lambda *_: None)})
+    return fake.install(
+        monkeypatch, {"axpy": ("QQQQQfiq", work), "sum": ("QQQ", add), "plain": ("QQ", lambda *_: None)}
+    )
 
 
 def executable(operator):
@@ -116,8 +131,7 @@ def test_the_second_call_reads_attributes_only(gpu, rng):
 
 @pytest.mark.parametrize("kind", [Quick, lambda a: Tensor(a, index=0)])
 def test_every_form_of_call_gives_the_same(gpu, rng, monkeypatch, kind):
-    monkeypatch.setattr("cleave.runtime.call.torch_stream", lambda _: 5)
-    monkeypatch.setattr("cleave.runtime.route.torch_stream", lambda _: 5)
+    monkeypatch.setattr("cleave.runtime.arrays._stream_of_torch", lambda: lambda _: 5)
     f = executable(axpy())
     for _ in range(2):
         x, b, y, z = arrays(rng, kind=kind)
@@ -192,14 +206,70 @@ def test_another_dtype_of_the_same_shape_is_another_form(gpu, rng):
 
 
 def test_a_negated_tensor_is_refused_though_its_form_is_known(gpu, rng, monkeypatch):
-    monkeypatch.setattr("cleave.runtime.call.torch_stream", lambda _: 5)
-    monkeypatch.setattr("cleave.runtime.route.torch_stream", lambda _: 5)
+    monkeypatch.setattr("cleave.runtime.arrays._stream_of_torch", lambda: lambda _: 5)
     f = executable(axpy())
     x, b, y, z = arrays(rng, kind=lambda a: Tensor(a, index=0))
     f(x, 1.0, b, out=(y, z))
     x.negated = True
     with pytest.raises(ArgumentError, match=r"^input x: the tensor is sparse or a negated view; pass a dense copy$"):
         f(x, 1.0, b, out=(y, z))
+
+
+def test_calls_of_two_forms_in_turn(gpu, rng):
+    f = executable(axpy())
+    for n in (3, 4, 3, 4, 3, 3, 4, 4):
+        x, b, y, z = arrays(rng, n)
+        assert f(x, 2.0, b, out=(y, z)) == (y, z)
+        right(x, 2, b, y, z)
+        f(b=b, x=x, a=3.0, out=[y, z])
+        right(x, 3, b, y, z)
+    assert len(f._routes) == 4
+    assert gpu.interfaces == 4 * 4 * 2  # of four arrays in the first call of each form
+
+
+def test_numbers_that_compare_equal_are_written_again(gpu, rng):
+    f = executable(axpy())
+    x, b, y, z = arrays(rng)
+    b.array[...] = -0.0
+    x.array[...] = 1.0
+    for zero in (0.0, -0.0, 0.0, -0.0):
+        f(x, zero, b, out=(y, z))
+        assert (np.signbit(y.array) == np.signbit(np.float32(zero))).all()
+
+
+def test_addresses_are_written_again_after_other_ones(gpu, rng):
+    f = executable(sum_of_columns())
+    sets = [arrays(rng)[:3] for _ in range(2)]
+    for n in (0, 0, 1, 1, 0, 1):
+        x, b, y = sets[n]
+        y.array[...] = np.nan
+        assert f(x, b, out=y) is y
+        np.testing.assert_array_equal(y.array, x.array + b.array)
+
+
+def test_a_number_that_does_not_fit_goes_the_long_way(gpu, rng):
+    f = executable(axpy())
+    x, b, y, z = arrays(rng)
+    f(x, 2.0, b, out=(y, z))
+    f(x, 1e300, b, out=(y, z))
+    assert np.isinf(y.array).all()
+    f(x, 2.0, b, out=(y, z))
+    right(x, 2, b, y, z)
+
+
+def test_where_there_is_one_device_nobody_asks_which_is_current(gpu, rng, monkeypatch):
+    from cleave.runtime import cuda
+
+    monkeypatch.setattr(cuda, "device_count", lambda: 1)
+    f = executable(axpy())
+    x, b, y, z = arrays(rng)
+    f(x, 2.0, b, out=(y, z))
+    call = f.prepare(x, 2.0, b, out=(y, z))
+    monkeypatch.setattr(cuda, "current_device", lambda: pytest.fail("asked"))
+    f(x, 3.0, b, out=(y, z))
+    right(x, 3, b, y, z)
+    call()
+    right(x, 2, b, y, z)
 
 
 @pytest.mark.parametrize(("value", "message"), [(1.5, "1.5 is no int32"), (2**40, "1099511627776 is no int32"),
@@ -243,8 +313,7 @@ def test_streams_have_their_own_launches_and_workspaces(gpu, rng):
 
 def test_a_tensor_among_other_arrays_decides_the_stream(gpu, rng, monkeypatch):
     streams = {"torch": 5}
-    for module in ("call", "route"):
-        monkeypatch.setattr(f"cleave.runtime.{module}.torch_stream", lambda _: streams["torch"])
+    monkeypatch.setattr("cleave.runtime.arrays._stream_of_torch", lambda: lambda _: streams["torch"])
     f = executable(axpy())
     x, b, y, z = arrays(rng)
     tensor = Tensor(b.array, index=0)
@@ -433,8 +502,7 @@ def interpreter_seconds():
 @pytest.mark.parametrize("form", ["out", "keywords", "torch", "prepared"])
 def test_the_host_time_of_a_call(gpu, rng, monkeypatch, form):
     """Without the driver, which takes 2 to 3 us: 5 are left, and twice as much is allowed on a shared machine."""
-    monkeypatch.setattr("cleave.runtime.call.torch_stream", lambda _: 5)
-    monkeypatch.setattr("cleave.runtime.route.torch_stream", lambda _: 5)
+    monkeypatch.setattr("cleave.runtime.arrays._stream_of_torch", lambda: lambda _: 5)
     monkeypatch.setitem(gpu.kernels, "axpy", ("QQQQQfiq", lambda *_: None))
     f = executable(axpy())
     x, b, y, z = arrays(rng, kind=(lambda a: Tensor(a, index=0)) if form == "torch" else Quick)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from cleave.schedule.lower import lower
 from cleave.schedule.roles import Plan, Role
 from cleave.target import Target
 from cleave.tile.interp import run_program, run_schedule
-from cleave.tile.plan import Schedule
+from cleave.tile.plan import Merge, Schedule
 from cleave.tile.program import Contract, Let, Loop, Program, Store, Update, loops, program_axes, statements
 from tests.null.scheduled_candidates import CASES, Case, attention, flash_decoding, matmul, reference_symbols
 
@@ -382,10 +383,23 @@ def test_errors_name_the_axis_the_value_and_what_is_allowed() -> None:
     assert refused(c, merge="second-launch") == "moved: merge 'second-launch': the candidate has no split"
     assert refused(c, split={"t": 2}) == "moved: split of 't': allowed are none: the candidate has no split"
     assert refused(flash, split={"s": 2}) == "flash: split of 's': allowed are t"
-    assert refused(flash, split={"t": 0}) == "axis t: split count 0: allowed is >= 1"
+    assert refused(flash, split={"t": 0}) == "axis t: split count 0: allowed are 1 to 70, its extent"
+    assert refused(flash, split={"S": 71}) == "axis t: split count 71: allowed are 1 to 70, its extent"
+    assert refused(flash, split={"t": 2.0}) == "axis t: split count 2.0: an integer is expected"
+    assert refused(flash, merge="x") == "flash: merge 'x': allowed are " + ", ".join(get_args(Merge))
+    assert refused(c, merge="x").startswith("moved: merge 'x': allowed are none, ")
+    assert refused(c, tile={"t": 32.0}) == "axis t: tile 32.0: an integer is expected"
+    assert refused(c, tile={"t": "32"}) == "axis t: tile '32': an integer is expected"
+    assert refused(c, tile={"kv": 2}) == "axis kv: tile 2: single elements of it are taken, so 1 is allowed"
     assert refused(flash, config=Config(ablation=Ablation(split=False))) == (
         "flash: the candidate is split, and splitting is switched off"
     )
+
+
+def test_a_target_is_a_target() -> None:
+    with pytest.raises(ScheduleError) as caught:
+        schedule(attention().candidate, "sm_90a", {"kv": 2, "s": 40, "t": 70})  # type: ignore[arg-type]
+    assert str(caught.value) == "moved: target 'sm_90a': a Target is expected, such as Target('sm_90a')"
 
 
 def test_a_call_with_another_compiled_in_value_is_refused() -> None:
