@@ -11,6 +11,7 @@ import pytest
 from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
+from cleave.codegen.prelude import KERNEL_MARK
 from cleave.ir.index import Symbol, index
 from cleave.ir.text import parse_graph
 from cleave.target import Target
@@ -51,6 +52,24 @@ def wide_matmul(*, teams: int = 1) -> Case:
     tiles = {"m": 32, "n": 64, "k": 128}
     plan = cases.kernel(text, "m grid, n grid, k loop", tiles, "m", warps=2 * teams, stages=2, teams=teams)
     return Case(cases.schedule(text, plan), ({"m": 45}, {"m": 1}, {"m": 64}))
+
+
+def half_copied(*, teams: int = 1) -> Case:
+    """One operand in boxes, rows of the other at any address: two disciplines in one ring."""
+    text = cases.MATMUL.replace("dims m, n, k", "dims m, n, k = 208")
+    tiles = {"m": 32, "n": 32, "k": 32}
+    plan = cases.kernel(text, "m grid, n grid, k loop", tiles, "m", warps=2 * teams, stages=3, teams=teams)
+    return Case(cases.schedule(text, plan), ({"m": 45, "n": 37}, {"m": 1, "n": 64}))
+
+
+def loop_in_loop() -> Case:
+    """The ring of the inner loop is opened and closed in every trip of the outer one."""
+    text = cases.attention_text("causal").replace("d = 32", "d = 96").replace("axis d: 32", "axis d: 96")
+    g = parse_graph(text)
+    d, e = (next(a.name for a in g.axes if a.extent.constant == n) for n in (96, 32))
+    roles = f"b unit, kv unit, n2 unit, s grid, t loop, {d} loop"
+    plan = cases.kernel(g, roles, {"s": 32, "t": 32, d: 32, e: 32}, "s", stages=2)
+    return Case(cases.schedule(g, plan), ({"b": 1, "kv": 2, "s": 21, "t": 75},))
 
 
 def split_sum(count: int = 3) -> Case:
@@ -109,18 +128,34 @@ FETCHED = {
     "matmul in slabs, two teams of two warps": lambda: wide_matmul(teams=2),
     "matmul, split": split_sum,
     "decode, head 128": long_decode,
+    "loop in loop": loop_in_loop,
     "ragged": ragged,
     "ragged, two warps": lambda: ragged(64, warps=2),
     "ragged, four teams": lambda: ragged(teams=4),
     "ragged, two teams of two warps": lambda: ragged(96, teams=2, warps=2),
 }
 
+MIXED = {
+    "half copied": half_copied,
+    "half copied, two teams": lambda: half_copied(teams=2),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_boxes_and_copies_go_together(name, rng):
+    case = boxed(MIXED[name]())
+    operator = generate(case.schedule)
+    own = operator.kernels[0].text.split(KERNEL_MARK)[1]
+    assert "copy_box(" in own and ("copy_chunk(" in own or "copy_elements(" in own)
+    for sizes in case.sizes:
+        check(operator, case.schedule.graph, case, sizes, rng)
+
 
 @pytest.mark.parametrize("name", FETCHED)
 def test_every_tile_of_a_loop_is_fetched(name, rng):
     case = boxed(FETCHED[name]())
     operator = generate(case.schedule)
-    assert len(maps(operator)) == 2
+    assert len(maps(operator)) >= 2
     for _ in range(2):
         for sizes in case.sizes:
             check(operator, case.schedule.graph, case, sizes, rng)
