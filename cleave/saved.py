@@ -21,6 +21,13 @@ class Saved(msgspec.Struct, forbid_unknown_fields=True):
     version: int
 
 
+class _Start(msgspec.Struct):
+    """The same of any file, whatever else is in it."""
+
+    format: str
+    version: int
+
+
 S = TypeVar("S", bound=Saved)
 
 _START = 100
@@ -65,12 +72,23 @@ def read_saved(path: str | Path, kind: type[S], form: tuple[str, int], *, what: 
     """
     where = Path(path).name
     try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=kind)
+        content = Path(path).read_bytes()
+        start = msgspec.json.decode(content, type=_Start)
+        if (start.format, start.version) != form:
+            expected = "{} version {}".format(*form)
+            raise SavedFileError(f"is {start.format} version {start.version}, expected {expected}", location=where)
+        return msgspec.json.decode(content, type=kind)
     except OSError as error:
         raise SavedFileError(f"can't be read: {error.strerror}", location=where) from None
+    except SavedFileError:
+        raise
     except (msgspec.MsgspecError, CleaveError) as error:
         raise SavedFileError(f"is no saved {what}: {error}", location=where) from None
-    if (found.format, found.version) != form:
-        expected = "{} version {}".format(*form)
-        raise SavedFileError(f"is {found.format} version {found.version}, expected {expected}", location=where)
-    return found
+
+
+def format_of(path: str | Path) -> str:
+    """The format that a file says it has, "" if it says none or can't be read."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=_Start).format
+    except (OSError, msgspec.MsgspecError):
+        return ""

@@ -165,8 +165,8 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def _candidates(options: argparse.Namespace) -> tuple[list[Candidate], str]:
-    """Of a saved result, or of a search that is done now; and why the search stopped."""
-    if Path(options.program).is_dir():
+    """Of a saved result or search, or of a search that is done now; and why the search stopped."""
+    if Path(options.program).is_dir() or options.program.endswith(".json"):
         from cleave.pipeline.saved import load_parts
 
         _refuse_settings(options)

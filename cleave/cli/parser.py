@@ -104,7 +104,9 @@ def _search(commands: Commands) -> None:
 
 def _explain(commands: Commands) -> None:
     text = "How candidates follow from the program, and which axes may be reduced in pieces, and why."
-    made = _command(commands, "explain", text, "PROGRAM may also be a folder that `optimize --save` wrote.\n" + PROGRAM)
+    made = _command(
+        commands, "explain", text, "PROGRAM may also be what `optimize --save` or `search --save` wrote.\n" + PROGRAM
+    )
     _program(made)
     _searching(made)
     made.add_argument("--candidate", metavar="N", type=int, help="only this one, numbered from 0")

@@ -56,6 +56,8 @@ def _fixed(result: Result, trial: Trial) -> dict[str, int]:
 
 def _chosen(result: Result, number: int | None) -> Trial:
     """The best trial, or the best of one candidate; a candidate that was not tried is scheduled now."""
+    if not result.trials:
+        raise SearchError("nothing was scheduled, so there is nothing to run", location=result.input.name)
     if number is None:
         if result.best is None:
             raise SearchError("no schedule passed, so there is nothing to run", location=result.input.name)
@@ -66,8 +68,6 @@ def _chosen(result: Result, number: int | None) -> Trial:
     for trial in result.trials:
         if trial.schedule.candidate == candidate.name:
             return trial
-    if not result.trials:
-        raise SearchError("was never scheduled, so its shape is not known", location=candidate.name)
     like = result.trials[0].schedule
     bind = {**like.shape, **_fixed(result, result.trials[0])}
     return Trial(forced_schedules(candidate, like.target, bind, result.config, result.forced)[0], Outcome.OK)

@@ -1,14 +1,12 @@
 """A result on disk: a folder that is written whole or not at all, and read back with every part checked.
 
     graph.txt         the input graph
-    candidates.json   candidates with derivations and folds
-    schedule.json     for each trial what the scheduler needs to make it again, and its text
+    candidates.json   candidates with derivations and folds, as a search writes them (cleave.candidate)
+    schedule.json     the schedule of each trial (cleave.tile.saved)
     N_entry.cu        CUDA text of kernel entry of trial N;  N_entry.ARCH.cubin, its machine code
-    report.json       verdicts, trials, times, environment
+    report.json       settings, verdicts, trials, times, environment, checksums
 
-A schedule is stored as the choices that lead to it. Loading makes it again from the saved candidate and compares the
-text, so that what runs is what was saved, or an error says that it is not. Kernels are made again as well: their files
-are for other readers, and report.json has their checksums.
+Kernels are made again from their schedules: their files are for other readers.
 """
 
 from __future__ import annotations
@@ -16,54 +14,40 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from cleave.candidate import Candidate, load_candidates, save_candidates
+from cleave.candidate import Candidate, as_written, load_candidates, save_candidates
 from cleave.config import Config
 from cleave.environment import environment
 from cleave.errors import CleaveError, SavedFileError
 from cleave.ir.graph import Graph
 from cleave.ir.text import parse_graph
-from cleave.pipeline.phases import forced_schedules
 from cleave.pipeline.result import Forced, Report, Result, Trial
 from cleave.records import Outcome
-from cleave.saved import Saved, read_saved, write_saved
-from cleave.target import Target
+from cleave.saved import Saved, format_of, read_saved, write_saved
 from cleave.tile.plan import Schedule
+from cleave.tile.saved import FORM as OF_SCHEDULES
+from cleave.tile.saved import load_schedules, save_schedules
 from cleave.verify import Check, Step, Verdict
 from cleave.verify import Outcome as Checked
 
-FORM = ("cleave-result", 1)
+FORM = ("cleave-result", 2)
 GRAPH, CANDIDATES, SCHEDULES, REPORT = "graph.txt", "candidates.json", "schedule.json", "report.json"
 _DAMAGED = (KeyError, TypeError, ValueError, msgspec.MsgspecError)
 """What reading a report without its structure raises."""
 
 
-class _SavedSchedule(msgspec.Struct, forbid_unknown_fields=True):
-    """One schedule: of which candidate, for what, and what it says."""
-
-    candidate: str
-    arch: str
-    shape: dict[str, int]
-    bind: dict[str, int]
-    text: str
-
-
-class _SavedSchedules(Saved):
+class _SavedReport(Saved):
     config: Config
     forced: Forced
-    schedules: list[_SavedSchedule]
-
-
-class _SavedReport(Saved):
     environment: dict[str, Any]
     files: dict[str, str]
-    """sha256 of every kernel file."""
+    """sha256 of the schedules and of every kernel file."""
     result: dict[str, Any]
 
 
@@ -136,15 +120,15 @@ def _write(result: Result, folder: Path) -> None:
     (folder / GRAPH).write_text(result.input.text(), encoding="utf-8")
     if result.candidates:
         save_candidates(result.candidates, folder / CANDIDATES)
-    schedules = [_saved_schedule(t.schedule) for t in result.trials]
-    write_saved(_SavedSchedules(*FORM, result.config, result.forced, schedules), folder / SCHEDULES)
+    save_schedules(result.schedules, folder / SCHEDULES)
     files = {
         name: content for number, trial in enumerate(result.trials) for name, content in _kernel_files(number, trial)
     }
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    sums = {name: sha256(content).hexdigest() for name, content in files.items()}
-    write_saved(_SavedReport(*FORM, environment(), sums, result.as_dict()), folder / REPORT)
+    sums = {name: sha256((folder / name).read_bytes()).hexdigest() for name in (SCHEDULES, *files)}
+    report = _SavedReport(*FORM, result.config, result.forced, environment(), sums, result.as_dict())
+    write_saved(report, folder / REPORT)
 
 
 def _kernel_files(number: int, trial: Trial) -> Iterator[tuple[str, bytes]]:
@@ -155,26 +139,29 @@ def _kernel_files(number: int, trial: Trial) -> Iterator[tuple[str, bytes]]:
             yield f"{number}_{b.entry}.{b.arch}.cubin", b.cubin
 
 
-def _saved_schedule(s: Schedule) -> _SavedSchedule:
-    return _SavedSchedule(s.candidate, s.target.arch, dict(s.shape), dict(s.bind), s.text())
-
-
 # ---- reading
 
 
-def load(folder: str | Path) -> Result:
-    """Read what ``Result.save`` wrote.
+def load(path: str | Path) -> Result:
+    """Read the folder that ``Result.save`` wrote, or the file of candidates that a search wrote.
 
-    Errors: anything that is missing, damaged, or of another version (SavedFileError).
+    Candidates alone make a result without verdicts and trials: ``load(path).candidates`` can be verified and scheduled.
+    Errors: anything that is missing, damaged, or of another format or version (SavedFileError).
     """
-    source = Path(folder)
+    if not Path(path).is_dir():
+        candidates, report = _of_search(Path(path))
+        return Result(candidates[0].origin, candidates, (), (), report)
+    source = Path(path)
     g, candidates, report = _parts(source)
-    saved = read_saved(source / SCHEDULES, _SavedSchedules, FORM)
+    schedules = load_schedules(source / SCHEDULES)
     rows: list[dict[str, Any]] = _list(report.result, "trials")
-    if len(rows) != len(saved.schedules):
-        raise SavedFileError(f"{len(rows)} trials, {len(saved.schedules)} schedules in {SCHEDULES}", location=REPORT)
+    if len(rows) != len(schedules):
+        raise SavedFileError(f"{len(rows)} trials, {len(schedules)} schedules in {SCHEDULES}", location=REPORT)
+    known = {c.name for c in (*candidates, as_written(g))}
+    for s in schedules:
+        if s.candidate not in known:
+            raise SavedFileError(f"candidate {s.candidate!r} is not in {CANDIDATES}", location=SCHEDULES)
     _check_files(source, report.files)
-    schedules = _remade(saved, candidates)
     try:
         return Result(
             g,
@@ -182,11 +169,27 @@ def load(folder: str | Path) -> Result:
             tuple(map(_verdict, _list(report.result, "verdicts"))),
             tuple(_trial(row, s) for row, s in zip(rows, schedules, strict=True)),
             _report(report),
-            saved.config,
-            saved.forced,
+            report.config,
+            report.forced,
         )
     except _DAMAGED as error:
         raise SavedFileError(f"is no saved result: {error}", location=REPORT) from None
+
+
+def _of_search(file: Path) -> tuple[tuple[Candidate, ...], Report]:
+    """Candidates that a search wrote, and a report that knows no more."""
+    if not file.exists():
+        raise SavedFileError("is no saved result: there is no such file or folder", location=str(file))
+    form = format_of(file)
+    if form == OF_SCHEDULES[0]:
+        raise SavedFileError("holds schedules: cleave.tile.saved.load_schedules reads them", location=str(file))
+    if form == FORM[0]:
+        raise SavedFileError("is part of a saved result: load its folder", location=str(file))
+    candidates = load_candidates(file)
+    if not candidates:
+        raise SavedFileError("holds no candidates", location=str(file))
+    note = f"{file.name} holds candidates of a search: none was verified or scheduled"
+    return candidates, Report({"stop": "unknown"}, "", {}, notes=(note,))
 
 
 def _check_files(source: Path, sums: Mapping[str, str]) -> None:
@@ -200,9 +203,11 @@ def _check_files(source: Path, sums: Mapping[str, str]) -> None:
             raise SavedFileError("is not what was saved: its checksum differs", location=name)
 
 
-def load_parts(folder: str | Path) -> tuple[tuple[Candidate, ...], Report]:
-    """Candidates and report of a saved result, without its schedules."""
-    _, candidates, report = _parts(Path(folder))
+def load_parts(path: str | Path) -> tuple[tuple[Candidate, ...], Report]:
+    """Candidates and report of a saved result or search, without schedules."""
+    if not Path(path).is_dir():
+        return _of_search(Path(path))
+    _, candidates, report = _parts(Path(path))
     try:
         return candidates, _report(report)
     except _DAMAGED as error:
@@ -210,8 +215,6 @@ def load_parts(folder: str | Path) -> tuple[tuple[Candidate, ...], Report]:
 
 
 def _parts(source: Path) -> tuple[Graph, tuple[Candidate, ...], _SavedReport]:
-    if not source.is_dir():
-        raise SavedFileError("is no folder with a saved result", location=str(source))
     g = _graph(source)
     candidates = load_candidates(source / CANDIDATES) if (source / CANDIDATES).exists() else ()
     if any(c.origin != g for c in candidates):
@@ -241,30 +244,6 @@ def _list(result: dict[str, Any], key: str) -> list[dict[str, Any]]:
     if not isinstance(rows, list):
         raise SavedFileError(f"has no list of {key}", location=REPORT)
     return rows  # pyright: ignore[reportUnknownVariableType]
-
-
-def _remade(saved: _SavedSchedules, candidates: Sequence[Candidate]) -> list[Schedule]:
-    """The saved schedules, made again by the same choices; what comes out must be what was saved."""
-    made: dict[str, Schedule] = {}
-    for s in saved.schedules:
-        if s.text not in made:
-            made.update({other.text(): other for other in _siblings(s, saved, candidates)})
-        if s.text not in made:
-            raise SavedFileError("a schedule differs from its saved text: another version wrote it", location=SCHEDULES)
-    return [made[s.text] for s in saved.schedules]
-
-
-def _siblings(s: _SavedSchedule, saved: _SavedSchedules, candidates: Sequence[Candidate]) -> Sequence[Schedule]:
-    """All schedules of the candidate that a saved one belongs to."""
-    found = [c for c in candidates if c.name == s.candidate]
-    if not found:
-        raise SavedFileError(f"candidate {s.candidate!r} is not in {CANDIDATES}", location=SCHEDULES)
-    counts = {split.count for split in found[0].splits}
-    bind = {**s.shape, **{n: v for n, v in s.bind.items() if n not in counts}}
-    try:
-        return forced_schedules(found[0], Target(s.arch), bind, saved.config, saved.forced)
-    except CleaveError as error:
-        raise SavedFileError(f"a schedule can't be made again: {error}", location=SCHEDULES) from None
 
 
 def _verdict(row: dict[str, Any]) -> Verdict:

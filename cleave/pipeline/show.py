@@ -79,8 +79,9 @@ def _ending(result: Result) -> list[str]:
     lines.append("no schedule passed" if best is None else f"{best.name}: {best.time}")
     if best is not None:
         lines += _compiled_for(best)
-    spent = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.report.seconds.items())
-    lines.append(f"seconds: {spent}")
+    if result.report.seconds:
+        spent = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.report.seconds.items())
+        lines.append(f"seconds: {spent}")
     if result.report.gpu is not None:
         lines.append(f"GPU: {result.report.gpu}")
     lines += [f"note: {note}" for note in result.report.notes]

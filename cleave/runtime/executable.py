@@ -126,21 +126,25 @@ class Executable:
         with the input and axis), no GPU, a kernel that can't be launched (LaunchError).
         """
         outputs = () if out is None else tuple(out) if type(out) in (tuple, list) else (out,)
-        latest = self._latest
-        if latest is not None and latest.outputs == len(outputs) and latest.given == (len(inputs), *named):
+        arguments, names = inputs + outputs, ()
+        if named:
+            arguments, names = (*inputs, *named.values(), *outputs), tuple(named)
+        latest, done = self._latest, None
+        counts = len(inputs), len(outputs)
+        if latest is not None and latest.counts == counts and latest.names == names:
             try:
-                values = latest.match(*inputs, *named.values(), *outputs)
+                values = latest.match(arguments)
             except RuntimeError:  # a tensor without an address
                 values = None
             if values is not None:
                 done = latest.run(values, outputs, stream)
-                if done is not None:
-                    return done[0] if len(done) == 1 else done
-        return self._unlike_the_last(inputs, named, outputs, out, stream)
+        if done is None:
+            done = self._unlike_the_last(inputs, named, outputs, out, stream)
+        return done[0] if len(done) == 1 else done
 
     def _unlike_the_last(
         self, inputs: tuple[Any, ...], named: dict[str, Any], outputs: tuple[Any, ...], out: Any, stream: int | None
-    ) -> Any:
+    ) -> tuple[Any, ...]:
         """A call of another form than the one before: the short way if any call had this form, else the long way."""
         given, arguments = (len(inputs), *named), (*inputs, *named.values(), *outputs)
         form, values = see(arguments, given)
@@ -148,17 +152,17 @@ class Executable:
         if route is not None:
             done = route.run(route.ordered(values), outputs, stream)
             if done is not None:
-                if route is self._latest:  # its match knows less than its form: of torch's modes, for instance
+                if route is self._latest:  # its match knows more than its form: torch's modes, for instance
                     route.match = matcher(arguments, form[len(given) :], route.order)
                 self._latest = route
-                return done[0] if len(done) == 1 else done
+                return done
         call = self._checked(inputs, named, out, stream)
         with cuda.on_device(call.place.device):
             launches = self._launches(call)
             returned = self._run(call, launches)
         if form:
             self._learn(arguments, given, form, call, launches)
-        return returned[0] if len(returned) == 1 else returned
+        return returned
 
     def prepare(self, *inputs: Any, out: Any = None, stream: int | None = None, **named: Any) -> PreparedCall:
         """Check a call once and pack its arguments: ``call()`` launches it again and again, also into a CUDA graph.

@@ -113,7 +113,6 @@ class Launches:
         self._pack = struct.Struct("=" + "".join(_FORMATS[kind] for kind in self.kinds)).pack_into
         self._lock = Lock()
         self._written: Sequence[float] | None = None
-        self._only_addresses = all(kind == POINTER for kind in self.kinds)
         struct.pack_into(f"={len(workspaces)}Q", self._block, _WORD * len(buffers), *workspaces.values())
         start = ctypes.addressof(self._block)
         free = start + _WORD * len(places)
@@ -137,9 +136,11 @@ class Launches:
     def _map(self, argument: MapOf, place: int, workspaces: dict[str, int]) -> int:
         """The address of a tensor map; that of a workspace stays, others follow the values of a call."""
         made = TensorMapArgument(argument)
+        self._lists.append(made)
         if argument.buffer in workspaces:
             made.point_to(workspaces[argument.buffer])
-        self._maps.append((place, made))
+        else:
+            self._maps.append((place, made))
         return made.address
 
     def write(self, values: Sequence[float]) -> None:
@@ -147,19 +148,17 @@ class Launches:
         self._written = None
         self._pack(self._block, 0, *values)
         for place, one in self._maps:
-            if place < len(values):
-                one.point_to(int(values[place]))
-        if self._only_addresses:  # numbers may be equal and differ: 0.0 and -0.0
-            self._written = values
+            one.point_to(int(values[place]))
+        self._written = values
 
     def run(self, values: Sequence[float]) -> None:
-        """Write the addresses (integers) and numbers of a call, unless they stand there, and launch.
+        """Write the addresses (integers) and numbers of a call, unless this very list was written last, and launch.
 
         Errors: ``struct.error`` or OverflowError, before any launch, for a number that its kernel's type can't hold;
         LaunchError.
         """
         with self._lock:  # another thread must not write between
-            if values != self._written:
+            if values is not self._written:
                 self.write(values)
             self.repeat()
 

@@ -1,6 +1,8 @@
 """Calls like the last one, recognised by one expression over their arguments: it is compiled once for a form.
 
-    lambda a0, a1, a2: [a0.data_ptr(), a2.ptr, a1] if <a0, a1 and a2 have the facts of the form> else None
+    def match(arguments):
+        a0, a1, a2 = arguments
+        return [a0.data_ptr(), a2.data.ptr, a1] if <a0, a1 and a2 have the facts of the form> else None
 
 The facts are those that the readers of ``cleave.runtime.arrays`` give. Tensors of torch are compared by torch itself,
 all in one call, with what its compiler uses for its own calls: that takes a fifth of the time of reading their
@@ -19,7 +21,7 @@ from cleave.runtime.arrays import READERS, Reader, as_dim, as_number, cupy_facts
 Values = list[float]
 """The address or value of each argument."""
 
-Match = Callable[..., Values | None]
+Match = Callable[[tuple[Any, ...]], Values | None]
 
 _FACTS: dict[Reader, str] = {
     torch_facts: "{a}.shape == {f}0 and {a}.stride() == {f}1 and {a}.dtype is {f}2 and {a}.get_device() == {f}3"
@@ -39,29 +41,36 @@ _GUARDED = ((2, 11), (2, 13))
 
 
 def matcher(arguments: Sequence[Any], facts: Sequence[object], order: Sequence[int]) -> Match:
-    """A function of arguments: their values in this order if they have these facts, else None.
+    """A function of as many arguments: their values in this order if they have these facts, else None.
 
     Errors: RuntimeError for tensors without an address, from the function.
     """
     readers = [READERS[type(a)] for a in arguments]
-    guard = _guard([a for a, reader in zip(arguments, readers, strict=True) if reader is torch_facts])
-    names = {"guard": guard}
+    guarded = [n for n, reader in enumerate(readers) if reader is torch_facts]
+    guard = _guard([arguments[n] for n in guarded])
+    names: dict[str, Any] = {"guard": guard}
     tests: list[str] = []
     if guard is not None:
-        guarded = ", ".join(f"a{n}" for n, reader in enumerate(readers) if reader is torch_facts)
-        tests.append(f"guard({guarded})")
+        every = len(guarded) == len(arguments)
+        tests.append("guard(*arguments)" if every else f"guard({', '.join(f'a{n}' for n in guarded)})")
     for n, (argument, reader, fact) in enumerate(zip(arguments, readers, facts, strict=True)):
         if reader is torch_facts and guard is not None:
             continue
         names[f"t{n}"] = type(argument)
-        parts = cast("tuple[object, ...]", fact) if isinstance(fact, tuple) else (fact,)
-        names |= {f"f{n}_{k}": part for k, part in enumerate(parts)}
+        found = cast("tuple[object, ...]", fact) if isinstance(fact, tuple) else (fact,)
+        names |= {f"f{n}_{k}": part for k, part in enumerate(found)}
         tests.append(f"type(a{n}) is t{n}")
         if reader in _FACTS:
             tests.append(_FACTS[reader].format(a=f"a{n}", f=f"f{n}_"))
     values = ", ".join(_VALUES[readers[n]].format(a=f"a{n}") for n in order)
-    parameters = ", ".join(f"a{n}" for n in range(len(arguments)))
-    return eval(f"lambda {parameters}: [{values}] if {' and '.join(tests) or 'True'} else None", names)
+    parts = "".join(f"a{n}, " for n in range(len(arguments)))
+    text = f"""
+def match(arguments):
+    {f"{parts} = arguments" if parts else ""}
+    return [{values}] if {" and ".join(tests) or "True"} else None
+"""
+    exec(text, names)
+    return cast("Match", names["match"])
 
 
 def _guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:

@@ -36,12 +36,13 @@ class Route:
 
     device       the one that must be current; None where there is no other
     stream       asks for the one that is meant
-    given        how many inputs came by place, and the names of the others
-    outputs      how many arrays came in ``out``
+    counts       how many inputs came by place, and how many arrays in ``out``
+    names        of the other inputs, in their order
     order        of inputs and outputs of the operator, as places among the arguments that came
     alignments   (place, bytes) of addresses
     apart        what must not overlap
     new_outputs  makers of results and of their addresses, if the call gave no ``out``
+    numbers      whether some are passed by value: equal ones may differ, 0.0 and -0.0
     match        recognises the form of a call
     launches     by stream
     admitted     the values of the last call: what passed once passes again
@@ -49,12 +50,13 @@ class Route:
 
     device: int | None
     stream: Callable[[], int]
-    given: tuple[object, ...]
-    outputs: int
+    counts: tuple[int, int]
+    names: tuple[str, ...]
     order: tuple[int, ...]
     alignments: tuple[tuple[int, int], ...]
     apart: tuple[Apart, ...]
     new_outputs: tuple[tuple[Maker, Address], ...]
+    numbers: bool
     match: Match
     launches: dict[int, Launches] = field(default_factory=dict[int, Launches])
     admitted: Values = field(default_factory=list[float])
@@ -78,12 +80,13 @@ class Route:
         if self.new_outputs:
             outputs = self._made(stream)
             values += [address(array) for array, (_, address) in zip(outputs, self.new_outputs, strict=True)]
-        if values != self.admitted:
+        admitted = self.admitted  # another thread may replace it
+        if values != admitted:
             if not self._admits(values):
                 return None
-            self.admitted = values
+            self.admitted = admitted = values
         try:
-            launches.run(values)
+            launches.run(values if self.numbers else admitted)
         except (struct.error, OverflowError):
             return None
         return outputs
@@ -155,12 +158,13 @@ def route_of(
     return Route(
         device=None if cuda.device_count() == 1 else device,
         stream=asking_torch(device) if torch else cuda.current_stream,
-        given=given,
-        outputs=len(outputs),
+        counts=(count, len(outputs)),
+        names=tuple(by_name),
         order=order,
         alignments=tuple((n, b.alignment) for n, b in enumerate(buffers) if b.alignment > 1 and b.name in arrays),
         apart=_apart(outputs, names, arrays),
         new_outputs=() if outputs else _makers(operator, call.planned.plan, call.place),
+        numbers=any(kind != POINTER for kind in launches.kinds),
         match=matcher(arguments, form[len(given) :], order),
     )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
+
+import numpy as np
 
 from cleave.pipeline import emit
 from cleave.records import Outcome, Record
@@ -18,8 +21,13 @@ from experiments.e03_decode.config import HOST_MICROSECONDS, TARGET, Timed
 from experiments.e03_decode.search import candidate_of
 from experiments.tally import Checked
 
-ROUNDS, CALLS = 200, 50
+ROUNDS, CALLS = 20, 50
+"""Rounds on each core, calls in a round."""
+
 _SETS = 4
+_QUANTILES = (5, 25, 50, 75, 95)
+_PIECE = "piece of Python that needs no library"
+"""How quick the interpreter is."""
 
 
 def time_host(point: Timed) -> Checked:
@@ -50,35 +58,77 @@ def time_host(point: Timed) -> Checked:
         "call on other tensors than the last": lambda: _call(run, *next(turns)),
         "call on CuPy arrays": lambda: run(x, y, z, out=o),
         "call that allocates": lambda: run(q, k, v),
-        "prepared": run.prepare(q, k, v, out=out),
+        "prepared call": run.prepare(q, k, v, out=out),
     }
+    piece = list(range(16))
+    measured = _host_microseconds({**forms, _PIECE: lambda: [n * 3 + 1 for n in piece if n % 7 != 3]})
     found = Checked()
-    for form, call in forms.items():
-        microseconds = _host_microseconds(call)
-        workload = {"operator": "host time", "form": form, **point.dims}
-        outcome = Outcome.OK if error < 2e-3 else Outcome.WRONG
-        check = {"error": error}
-        details = {"launches": len(run.kernels)}
-        found.records.append(
-            Record(workload=workload, outcome=outcome, check=check, quantiles={"q50": microseconds}, details=details)
+    for form, rounds in measured.items():
+        quantiles = {f"q{q:02d}": float(np.quantile([r.microseconds for r in rounds], q / 100)) for q in _QUANTILES}
+        cores = {str(c): float(np.median([r.microseconds for r in rounds if r.core == c])) for c in _cores()}
+        record = Record(
+            workload={"operator": "host time", "form": form, **point.dims},
+            outcome=Outcome.OK if error < 2e-3 else Outcome.WRONG,
+            check={"error": error},
+            quantiles=quantiles,
+            details={"launches": len(run.kernels), "median by core": cores},
         )
-        verdict = "" if microseconds <= HOST_MICROSECONDS else ", missed"
-        found.lines.append(f"host time of a {form}: {microseconds:.2f} us (goal {HOST_MICROSECONDS:g}{verdict})")
+        found.records.append(record)
+        verdict = "" if form == _PIECE else f" (goal {HOST_MICROSECONDS:g}{_missed(quantiles['q50'])})"
+        low, middle, high = (quantiles[q] for q in ("q05", "q50", "q95"))
+        found.lines.append(f"host time of a {form}: {middle:.2f} us [{low:.2f}, {high:.2f}]{verdict}")
     return found
+
+
+def _missed(microseconds: float) -> str:
+    return "" if microseconds <= HOST_MICROSECONDS else ", missed"
 
 
 def _call(run: Executable, inputs: Sequence[Any], out: Any) -> object:
     return run(*inputs, out=out)
 
 
-def _host_microseconds(call: Callable[[], object]) -> float:
-    """Median over rounds; every round begins with an idle GPU, and is too short to fill its queue."""
-    found: list[float] = []
-    for _ in range(ROUNDS):
-        cuda.synchronize()
-        began = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        found.append((time.perf_counter() - began) / CALLS)
+# ---- rounds --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The mean of some calls in a row, and the core that they ran on."""
+
+    core: int
+    microseconds: float
+
+
+def _cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def _host_microseconds(forms: Mapping[str, Callable[[], object]]) -> dict[str, list[_Round]]:
+    """Rounds of each form, in turns, on one core after another: a core whose neighbour is busy is slower by half.
+
+    Every round begins with an idle GPU, and is too short to fill its queue.
+    """
+    found: dict[str, list[_Round]] = {form: [] for form in forms}
+    every = _cores()
+    try:
+        for core in every:
+            os.sched_setaffinity(0, {core})
+            for number in range(ROUNDS + 1):
+                for form, call in forms.items():
+                    microseconds = _round(call)
+                    if number:  # the first one after a move is not kept
+                        found[form].append(_Round(core, microseconds))
+    finally:
+        os.sched_setaffinity(0, every)
+    return found
+
+
+def _round(call: Callable[[], object]) -> float:
+    call()
     cuda.synchronize()
-    return 1e6 * statistics.median(found)
+    began = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    seconds = time.perf_counter() - began
+    cuda.synchronize()
+    return 1e6 * seconds / CALLS

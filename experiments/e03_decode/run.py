@@ -6,42 +6,112 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
 from cleave.errors import CleaveError
-from experiments.e03_decode.config import DRAWN, GRID, MATMULS, OPERATORS, RECORDS, TIMED, Timed
+from cleave.records import Outcome, Record
+from experiments.e03_decode.config import (
+    DRAWN,
+    HEAD_FORMS,
+    MATMULS,
+    PAPER,
+    RECORDS,
+    TIMED,
+    Operator,
+    Shape,
+    Timed,
+    operators,
+)
 from experiments.tally import Tally
 
-PARTS = ("times", "drawn", "matmuls", "host", "checks")
+PARTS = ("times", "drawn", "paper", "matmuls", "host", "checks")
+
+
+@dataclass(frozen=True)
+class Points:
+    """What the chosen parts measure: shapes of attention and matmul that are timed, operators that are checked."""
+
+    decode: tuple[Timed, ...]
+    matmuls: tuple[Shape, ...]
+    checked: tuple[tuple[Operator, ...], ...]
+
+
+def points(parts: Sequence[str]) -> Points:
+    decode = (
+        *(TIMED if "times" in parts else ()),
+        *(drawn_points() if "drawn" in parts else ()),
+        *(PAPER if "paper" in parts else ()),
+    )
+    checked = tuple(operators(*form) for form in HEAD_FORMS) if "checks" in parts else ()
+    return Points(decode, MATMULS if "matmuls" in parts else (), checked)
 
 
 def measure(minutes: float, parts: Sequence[str], tried: int) -> int:
-    """Time, then check; ends by itself before the limit. The table comes last."""
+    """Plan and compile everything, time, then check; ends by itself before the limit. The table comes last."""
     from cleave.runtime.device import properties
     from cleave.runtime.watchdog import Worker
-    from experiments.e03_decode.checks import check_operator
     from experiments.e03_decode.host import time_host
-    from experiments.e03_decode.timing import time_decode, time_matmul
 
     start = time.monotonic()
     command = f"python -m experiments run e03 measure --minutes {minutes:g} --parts {','.join(parts)} --tried {tried}"
     tally = Tally(RECORDS, properties().as_dict(), command, start + 60 * minutes - 10)
+    chosen = points(parts)
     table: list[str] = []
-    points = (*(TIMED if "times" in parts else ()), *(drawn_points() if "drawn" in parts else ()))
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # done before the first time is taken
+        timed, checked = planned(pool, chosen, tried)
+    print(f"planned and compiled in {time.monotonic() - start:.0f} s", flush=True)
     with Worker() as worker:
-        for p in points:
-            table += tally.run(worker, "times.jsonl", f"decode {p}", time_decode, p, tried)
-        for dims in MATMULS if "matmuls" in parts else ():
-            table += tally.run(worker, "times.jsonl", f"matmul {dims}", time_matmul, dims, tried)
+        table += _timed(tally, worker, chosen, timed)
         if "host" in parts:
             table += tally.run(worker, "times.jsonl", "host time", time_host, TIMED[0])
-        for op in OPERATORS if "checks" in parts else ():
-            tally.run(worker, "checks.jsonl", op.name, check_operator, op, GRID)
+        _checked(tally, worker, chosen, checked)
     print(f"{tally.rows} rows, {tally.bad} bad, {tally.compiles} compiles after the first call of an operator")
     print(f"{time.monotonic() - start:.0f} s, {tally.left_out} jobs left out for want of time")
     print("\n".join(line for line in table if not line.startswith(" ")))
     return 1 if tally.bad or tally.left_out or tally.compiles else 0
+
+
+Futures = list["Future[Any]"]
+
+
+def planned(pool: ProcessPoolExecutor, chosen: Points, tried: int) -> tuple[Futures, list[tuple[Futures, Futures]]]:
+    """Plans to come: of every shape that is timed; of the operators of each head form, for the grid and for replays."""
+    from experiments.e03_decode.plans import plan_operator, plan_timed
+
+    timed = [pool.submit(plan_timed, "attention", "t", p.dims, tried) for p in chosen.decode]
+    timed += [pool.submit(plan_timed, "matmul", "k", dims, tried) for dims in chosen.matmuls]
+
+    def of(graph: str, ops: Sequence[Operator]) -> Futures:
+        return [pool.submit(plan_operator, op, graph) for op in ops]
+
+    return timed, [(of("attention_lse", ops), of("attention_by_length", ops)) for ops in chosen.checked]
+
+
+def _timed(tally: Tally, worker: Any, chosen: Points, plans: Futures) -> Iterator[str]:
+    from experiments.e03_decode.timing import time_decode, time_matmul
+
+    jobs = [*((time_decode, p.name, p) for p in chosen.decode), *((time_matmul, str(d), d) for d in chosen.matmuls)]
+    for (job, name, point), plan in zip(jobs, plans, strict=True):
+        found = plan.result()
+        if isinstance(found, str):
+            row = Record(workload={"operator": name}, outcome=Outcome.REFUSED, check={"error": found})
+            tally.add("times.jsonl", row)
+        else:
+            yield from tally.run(worker, "times.jsonl", name, job, point, found)
+
+
+def _checked(tally: Tally, worker: Any, chosen: Points, plans: Sequence[tuple[Futures, Futures]]) -> None:
+    from experiments.e03_decode.checks import check_grid
+
+    for ops, (grid, replayed) in zip(chosen.checked, plans, strict=True):
+        name = f"kv_heads {ops[0].kv_heads}, d {ops[0].d}"
+        given = [[f.result() for f in futures] for futures in (grid, replayed)]
+        tally.run(worker, "checks.jsonl", name, check_grid, ops, *given)
 
 
 def drawn_points() -> Iterator[Timed]:
@@ -60,7 +130,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("stage", choices=("search", "measure"))
     parser.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, separated by commas")
-    parser.add_argument("--tried", type=int, default=6, help="schedules compiled and timed at each shape")
+    parser.add_argument("--tried", type=int, default=8, help="schedules compiled and timed at each shape")
     options = parser.parse_args(argv)
     parts = options.parts.split(",")
     try:

@@ -1,16 +1,19 @@
-"""Stage 1, without a GPU: search the graphs, write their candidates; and the schedules that a measurement asks for."""
+"""Stage 1, without a GPU: search the graphs and write their candidates; and how candidates and schedules are named."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
-from cleave import nn
+import numpy as np
+
+import cleave
+from cleave import nn, ops
 from cleave.candidate import Candidate, load_candidates, save_candidates
 from cleave.errors import CleaveError
-from cleave.schedule import schedule
-from cleave.target import Target
-from cleave.tile.plan import Merge, Schedule
-from experiments.e03_decode.config import CANDIDATES, TARGET, Operator
+from cleave.ir.graph import Graph
+from cleave.tile.plan import Schedule
+from experiments.e03_decode.config import CANDIDATES
 
 
 def search() -> int:
@@ -18,12 +21,39 @@ def search() -> int:
     from cleave.search import search as run_search
 
     CANDIDATES.mkdir(exist_ok=True)
-    graphs = {"attention": nn.attention(), "attention_lse": nn.attention(lse=True), "matmul": nn.matmul()}
+    graphs = {
+        "attention": nn.attention(),
+        "attention_lse": nn.attention(lse=True),
+        "attention_by_length": attention_by_length(),
+        "matmul": nn.matmul(),
+    }
     for name, graph in graphs.items():
         found = run_search(graph)
         save_candidates(found.candidates, CANDIDATES / f"{name}.json")
         print(f"{name}: {found.report.stop}, {len(found.candidates)} candidates, {found.report.seconds.total:.2f} s")
     return 0
+
+
+def attention_by_length() -> Graph:
+    """One query a head; key t of request b is visible where t < lengths[b], which lies on the device.
+
+    q [b, kv_heads, group, d], k [b, kv_heads, t, d], v [b, kv_heads, t, e], lengths [b]
+    """
+
+    def program(q: Any, k: Any, v: Any, lengths: Any) -> Any:
+        scores = ops.einsum("b kv_heads group d, b kv_heads t d -> b kv_heads group t", q, k) * ops.rsqrt(q.shape[-1])
+        scores = ops.where(ops.position("t") < lengths, scores, -np.inf)
+        weights = ops.softmax(scores, axis="t")
+        return ops.einsum("b kv_heads group t, b kv_heads t e -> b kv_heads group e", weights, v)
+
+    return cleave.trace(
+        program,
+        name="attention_by_length",
+        q="b kv_heads group d",
+        k="b kv_heads t d",
+        v="b kv_heads t e",
+        lengths="int32[b]",
+    )
 
 
 def candidate_of(graph: str, *splits: str) -> Candidate:
@@ -34,42 +64,9 @@ def candidate_of(graph: str, *splits: str) -> Candidate:
     raise CleaveError(f"no candidate that splits {', '.join(splits) or 'nothing'}", location=graph)
 
 
-def operator_schedule(op: Operator) -> tuple[Candidate, Schedule]:
-    """The grid's schedules are all of the skeleton under test."""
-    c = candidate_of("attention_lse", *(["t"] if op.splits > 1 else []))
-    forced: dict[str, int] = {"t": op.splits} if op.splits > 1 else {}
-    merge: Merge | None = op.merge if op.splits > 1 else None
-    # without a split a batch fills the device: the schedule that is best then is one kernel
-    dims = op.bind(b=1 if op.splits > 1 else 64)
-    return c, schedule(c, Target(TARGET), dims, split=forced, merge=merge, skeleton="warp-ring")[0]
-
-
-def contenders(graph: str, axis: str, dims: Mapping[str, int], count: int) -> list[Schedule]:
-    """Schedules to choose from by measuring: the model's order, but first the best of each split count and merge."""
-    c = candidate_of(graph, axis)
-    found = [*schedule(c, Target(TARGET), dims), *schedule(c, Target(TARGET), dims, skeleton="warp-ring")]
-    counts = {n for s in found for n in split_counts(s, dims)}
-    for n in sorted({*counts, *(m * 2 for m in counts), *(m // 2 for m in counts if m > 1)} - {1}):
-        found += schedule(c, Target(TARGET), dims, split={axis: n}, merge="last-arriving", skeleton="warp-ring")[:1]
-    return different(found, dims)[:count]
-
-
 def split_counts(s: Schedule, dims: Mapping[str, int]) -> list[int]:
     """Values of the symbols that the schedule brings along: counts of splits."""
     return [n for name, n in s.bind.items() if name not in dims]
-
-
-def different(found: Sequence[Schedule], dims: Mapping[str, int]) -> list[Schedule]:
-    """Best first: one for each skeleton, count of teams, split and merge, then those with other stages."""
-    ranked = sorted(found, key=lambda s: s.modelled.microseconds if s.modelled else 0.0)
-    first: dict[object, Schedule] = {}
-    more: dict[object, Schedule] = {}
-    for s in ranked:
-        b = s.kernels[0].binding
-        key = (s.kernels[0].skeleton, s.merge, *split_counts(s, dims), b.teams)
-        first.setdefault(key, s)
-        more.setdefault((key, b.stages), s)
-    return [*first.values(), *(s for s in more.values() if not any(s is f for f in first.values()))]
 
 
 def described(s: Schedule, dims: Mapping[str, int]) -> str:

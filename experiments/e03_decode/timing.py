@@ -7,36 +7,38 @@ beside the model's first choice and the best schedule without splits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from cleave.codegen.compile import compile_many
-from cleave.codegen.generate import generate
-from cleave.config import Ablation, Config
 from cleave.errors import CleaveError
 from cleave.pipeline import emit
 from cleave.records import Outcome, Record
 from cleave.runtime.timing import Contender, Timing, rotation, time_contenders
-from cleave.schedule import schedule
-from cleave.target import Target
 from cleave.tile.plan import Schedule
-from experiments.e03_decode.config import TARGET, Timed
-from experiments.e03_decode.search import candidate_of, contenders, described
+from experiments.e03_decode.config import Shape, Timed
+from experiments.e03_decode.plans import Planned
+from experiments.e03_decode.search import described
 from experiments.tally import Checked
 
 WHOLE_ERROR = 2e-3
 """Allowed distance of whole outputs from a baseline's: both are FP16 results."""
 TRIAL_SAMPLES = 5
 
+Baseline = Callable[[Mapping[str, Any]], Any]
+
 
 @dataclass(frozen=True)
 class Baselines:
-    """Sets of inputs by name, the baselines as functions of one, and the outputs of the first of them."""
+    """Sets of inputs by name, the baselines as functions of one, and the outputs of the first of them.
+
+    refused     why torch has no kernel, by name of the baseline
+    """
 
     sets: Sequence[Mapping[str, Any]]
-    functions: Mapping[str, Callable[[Mapping[str, Any]], Any]]
+    functions: Mapping[str, Baseline]
     references: Sequence[Any]
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
@@ -48,30 +50,33 @@ class Ours:
     error: float
 
 
-def time_decode(point: Timed, tried: int) -> Checked:
-    unsplit = candidate_of("attention")
-    off = schedule(unsplit, Target(TARGET), point.dims, Config(ablation=Ablation(split=False)))[0]
-    plans = contenders("attention", "t", point.dims, tried)
-    name = f"b{point.b} kv{point.kv_heads} d{point.d} t{point.t}"
-    return _timed(name, point.dims, [*plans, off], decode_baselines(point), point.goal)
+def time_decode(point: Timed, planned: Planned) -> Checked:
+    return _timed(point.name, point.dims, planned, decode_baselines(point), point.goal)
 
 
-def time_matmul(dims: Mapping[str, int], tried: int) -> Checked:
-    off = schedule(candidate_of("matmul"), Target(TARGET), dims, Config(ablation=Ablation(split=False)))[0]
-    plans = contenders("matmul", "k", dims, tried)
-    return _timed(f"matmul m{dims['m']} n{dims['n']} k{dims['k']}", dims, [*plans, off], matmul_baselines(dims), 1.0)
+def time_matmul(dims: Shape, planned: Planned) -> Checked:
+    name = f"matmul m{dims['m']} n{dims['n']} k{dims['k']}"
+    return _timed(name, dims, planned, matmul_baselines(dims), 1.0)
+
+
+# ---- baselines
 
 
 def decode_baselines(p: Timed) -> Baselines:
+    """Both backends, heads as they are and with a group's heads folded into the queries of its key head."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention as attention
 
     like: dict[str, Any] = {"device": "cuda", "dtype": torch.float16}
     heads, kv = p.kv_heads * p.dims["group"], (p.b, p.kv_heads, p.t, p.d)
-    bytes_a_set = 4 * p.b * p.kv_heads * p.t * p.d + 4 * p.b * heads * p.d
+    bytes_a_set = 4 * p.b * p.kv_heads * p.t * p.d + 4 * p.b * heads * p.queries * p.d
     sets = [
-        {"q": torch.randn((p.b, heads, 1, p.d), **like), "k": torch.randn(kv, **like), "v": torch.randn(kv, **like)}
+        {
+            "q": torch.randn((p.b, heads, p.queries, p.d), **like),
+            "k": torch.randn(kv, **like),
+            "v": torch.randn(kv, **like),
+        }
         for _ in range(rotation(bytes_a_set))
     ]
 
@@ -79,14 +84,44 @@ def decode_baselines(p: Timed) -> Baselines:
         with sdpa_kernel([backend]):
             return attention(given["q"], given["k"], given["v"], enable_gqa=heads != p.kv_heads)
 
-    functions = {
-        "cudnn": partial(run, SDPBackend.CUDNN_ATTENTION),
-        "fa2": partial(run, SDPBackend.FLASH_ATTENTION),
-    }
-    return Baselines(sets, functions, [functions["cudnn"](s).clone() for s in sets])
+    def folded(backend: Any, given: Mapping[str, Any]) -> Any:
+        q = given["q"].view(p.b, p.kv_heads, -1, p.d)
+        with sdpa_kernel([backend]):
+            return attention(q, given["k"], given["v"]).view(p.b, heads, p.queries, p.d)
+
+    backends = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
+    functions = {name: partial(run, backend) for name, backend in backends.items()}
+    if heads != p.kv_heads:
+        functions |= {f"{name} folded": partial(folded, backend) for name, backend in backends.items()}
+    return usable(sets, functions)
 
 
-def matmul_baselines(dims: Mapping[str, int]) -> Baselines:
+def usable(sets: Sequence[Mapping[str, Any]], functions: Mapping[str, Baseline]) -> Baselines:
+    """The baselines that torch can run, each checked against the first of them. Errors: none, or they differ."""
+    working: dict[str, Baseline] = {}
+    refused: dict[str, str] = {}
+    reference: Any = None
+    for name, f in functions.items():
+        try:
+            found = f(sets[0])
+        except RuntimeError as error:
+            refused[name] = str(error).splitlines()[0]
+            continue
+        reference = found if reference is None else reference
+        if not distance(found, reference) < WHOLE_ERROR:
+            raise CleaveError(f"differs from {next(iter(working))}: {distance(found, reference):.2e}", location=name)
+        working[name] = f
+    if not working:
+        raise CleaveError("torch has none: " + "; ".join(f"{n}: {why}" for n, why in refused.items()), location="e03")
+    first = next(iter(working.values()))
+    return Baselines(sets, working, [first(s).clone() for s in sets], refused)
+
+
+def distance(found: Any, wanted: Any) -> float:
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm())
+
+
+def matmul_baselines(dims: Shape) -> Baselines:
     import torch
 
     like: dict[str, Any] = {"device": "cuda", "dtype": torch.float16}
@@ -99,36 +134,44 @@ def matmul_baselines(dims: Mapping[str, int]) -> Baselines:
     def run(given: Mapping[str, Any]) -> Any:
         return torch.matmul(given["a"], given["b"])
 
-    return Baselines(sets, {"cublas": run}, [run(s) for s in sets])
+    return usable(sets, {"cublas": run})
 
 
-def _timed(
-    name: str, dims: Mapping[str, int], plans: Sequence[Schedule], baselines: Baselines, goal: float | None
-) -> Checked:
+# ---- one shape
+
+
+def _timed(name: str, dims: Shape, planned: Planned, baselines: Baselines, goal: float | None) -> Checked:
     out = Checked()
-    compile_many([(k, TARGET) for plan in plans for k in generate(plan).kernels])  # in parallel, into the cache
-    made: list[Ours] = []
-    for plan in plans:
-        try:
-            made.append(_made(plan, baselines))
-        except CleaveError as error:
-            row = {"operator": name, **dims, "schedule": described(plan, dims)}
-            out.records.append(Record(workload=row, outcome=Outcome.WRONG, check={"error": str(error)}))
-    if not made:
+    made = {id(plan): _kept(name, plan, dims, baselines, out) for plan in (*planned.plans, planned.split_off)}
+    ours = [o for o in made.values() if o is not None]
+    if not ours:
         return out
-    trials = time_contenders([Contender(str(n), o.calls) for n, o in enumerate(made)], samples=TRIAL_SAMPLES)
-    best = min(range(len(made)), key=lambda n: trials[str(n)].median)
-    calls = {"cleave": made[best].calls, "model's first": made[0].calls, "split off": made[-1].calls}
+    trials = time_contenders([Contender(str(n), o.calls) for n, o in enumerate(ours)], samples=TRIAL_SAMPLES)
+    best = ours[min(range(len(ours)), key=lambda n: trials[str(n)].median)]
+    named = {"cleave": best, "model's first": made[id(planned.plans[0])], "split off": made[id(planned.split_off)]}
+    chosen = {label: o for label, o in named.items() if o is not None}
+    calls: dict[str, Sequence[Callable[[], object]]] = {label: o.calls for label, o in chosen.items()}
     calls |= {n: [partial(f, s) for s in baselines.sets] for n, f in baselines.functions.items()}
     times = time_contenders([Contender(n, c) for n, c in calls.items()])
-    chosen = {"cleave": made[best], "model's first": made[0], "split off": made[-1]}
     least = min(times[n].median for n in baselines.functions)
     for contender, t in times.items():
         out.records.append(_record(name, dims, contender, t, least, chosen.get(contender)))
-    out.lines.append(_line(name, times, least / times["cleave"].median, goal, described(made[best].plan, dims)))
-    shown = [f"{1e6 * trials[str(n)].median:7.2f} {described(o.plan, dims)}" for n, o in enumerate(made)]
+        out.records[-1].details["baselines without a kernel"] = dict(baselines.refused)
+    out.lines.append(_line(name, times, least / times["cleave"].median, goal, described(best.plan, dims)))
+    shown = [f"{1e6 * trials[str(n)].median:7.2f} {described(o.plan, dims)}" for n, o in enumerate(ours)]
     out.lines += [f"    {line}" for line in sorted(shown)]
+    out.lines += [f"    no kernel of {baseline}: {why}" for baseline, why in baselines.refused.items()]
     return out
+
+
+def _kept(name: str, plan: Schedule, dims: Shape, baselines: Baselines, out: Checked) -> Ours | None:
+    """A schedule ready to be timed; what is wrong with it is a row."""
+    try:
+        return _made(plan, baselines)
+    except CleaveError as error:
+        row = {"operator": name, **dims, "schedule": described(plan, dims)}
+        out.records.append(Record(workload=row, outcome=Outcome.WRONG, check={"error": str(error)}))
+        return None
 
 
 def _made(plan: Schedule, baselines: Baselines) -> Ours:
@@ -142,7 +185,7 @@ def _made(plan: Schedule, baselines: Baselines) -> Ours:
     for given, wanted in zip(baselines.sets, baselines.references, strict=True):
         out = {name: torch.full_like(wanted, float("nan"))}
         run(**given, out=out)
-        found = float((out[name].float() - wanted.float()).norm() / wanted.float().norm())
+        found = distance(out[name], wanted)
         worst = found if found != found else max(worst, found)
         if not worst < WHOLE_ERROR:
             raise CleaveError(f"the output differs from the baseline's by {worst:.2e}", location="decode")
@@ -150,7 +193,7 @@ def _made(plan: Schedule, baselines: Baselines) -> Ours:
     return Ours(plan, calls, worst)
 
 
-def _record(name: str, dims: Mapping[str, int], contender: str, t: Timing, least: float, ours: Ours | None) -> Record:
+def _record(name: str, dims: Shape, contender: str, t: Timing, least: float, ours: Ours | None) -> Record:
     plan: dict[str, Any] = {}
     if ours is not None:
         k = ours.plan.kernels[0]
@@ -159,6 +202,7 @@ def _record(name: str, dims: Mapping[str, int], contender: str, t: Timing, least
             "merge": ours.plan.merge,
             "bind": dict(ours.plan.bind),
             "tiles": {a.name: n for a, n in k.binding.tiles.items()},
+            "rows": [a.name for a in k.binding.rows],
             "warps": k.binding.warps,
             "teams": k.binding.teams,
             "stages": k.binding.stages,

@@ -217,6 +217,14 @@ def test_explain_a_program_and_a_saved_result(cleave: Callable[..., Run], saved:
     assert all(0 < c["numerics"]["graph"]["float32"] < 1e-5 for c in rows["candidates"])
 
 
+def test_explain_and_run_what_a_search_saved(cleave: Callable[..., Run], tmp_path: Path) -> None:
+    assert cleave(f"search matmul --save {tmp_path / 'c.json'}").code == 0
+    found = cleave(f"explain {tmp_path / 'c.json'} --candidate 0")
+    assert found.code == 0 and found.out.count("\n-- ") == 1 and "stop reason: unknown" in found.out
+    found = cleave(f"run {tmp_path / 'c.json'}")
+    assert found.code == 2 and found.err == "cleave: matmul: nothing was scheduled, so there is nothing to run\n"
+
+
 def test_rules_are_listed(cleave: Callable[..., Run]) -> None:
     found = cleave("rules")
     assert found.code == 0 and "| telescope | shift |" in found.out
@@ -333,7 +341,8 @@ def test_help_documents_the_exit_codes(command: str, capsys: pytest.CaptureFixtu
         ("optimize absent.py:f", "absent.py: no such file"),
         ("optimize absent.py", "absent.py: FILE.py:FUNCTION is expected"),
         ("explain matmul --candidate 99", "candidate 99: there are "),
-        ("run absent", "absent: is no folder with a saved result"),
+        ("run absent", "absent: is no saved result: there is no such file or folder"),
+        ("explain absent.json", "absent.json: is no saved result: there is no such file or folder"),
         ("rules check absent.egg", "absent.egg: can't be read as a rule file"),
         ("cache empty", "cache: argument action: invalid choice: 'empty'"),
     ],

@@ -16,7 +16,8 @@ from tests.null.fake_gpu import Quick
 
 def of(*arguments: Any, order: tuple[int, ...] | None = None) -> Callable[..., Any]:
     facts = [READERS[type(a)](a)[1] for a in arguments]
-    return matcher(arguments, facts, range(len(arguments)) if order is None else order)
+    found = matcher(arguments, facts, range(len(arguments)) if order is None else order)
+    return lambda *others: found(others)
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,15 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cleave.errors import CleaveError, SavedFileError
+from cleave import Target, nn, schedule, search
+from cleave.errors import CleaveError, LaunchError, SavedFileError
 from cleave.pipeline import Result, load
+from cleave.tile.saved import load_schedules, save_schedules
 from tests.null import optimized
 
 
@@ -128,6 +131,15 @@ def _spoil_one(kind: str, content: bytes | None) -> Callable[[Path], None]:
     return spoil
 
 
+def _no_schedules(folder: Path) -> None:
+    save_schedules([], folder / "schedule.json")
+
+
+def _of_another_search(folder: Path) -> None:
+    found = load_schedules(folder / "schedule.json")
+    save_schedules([replace(s, candidate="another") for s in found], folder / "schedule.json")
+
+
 def _changed(name: str, old: str, new: str) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         text = (folder / name).read_text()
@@ -140,26 +152,30 @@ def _changed(name: str, old: str, new: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (shutil.rmtree, "is no folder with a saved result"),
+        (shutil.rmtree, "is no saved result: there is no such file or folder"),
         (_without("graph.txt"), "no saved result: graph.txt: No such file or directory"),
         (_without("report.json"), r"report\.json: can't be read: No such file or directory"),
         (_cut("report.json"), r"report\.json: is no saved result"),
         (_cut("candidates.json"), r"candidates\.json: is no saved result"),
-        (_cut("schedule.json"), r"schedule\.json: is no saved result"),
+        (_cut("schedule.json"), r"schedule\.json: is no saved schedule"),
         (_cut("graph.txt"), r"graph\.txt"),
         (
-            _changed("report.json", '"version": 1', '"version": 9'),
-            r"report\.json: is cleave-result version 9, expected",
+            _changed("report.json", '"version": 2', '"version": 9'),
+            r"report\.json: is cleave-result version 9, expected cleave-result version 2",
         ),
         (_changed("graph.txt", "float16", "float32"), r"candidates\.json: belongs to another graph than graph\.txt"),
-        (_changed("schedule.json", "warps", "warts"), r"schedule\.json: a schedule differs from its saved text"),
+        (_changed("schedule.json", "warps", "warts"), r"schedule\.json: is not what was saved: its checksum differs"),
+        (_changed("schedule.json", '["Schedule",', '["Program",'), r"schedule\.json: is damaged: "),
+        (_without("schedule.json"), r"schedule\.json: can't be read: No such file or directory"),
+        (_no_schedules, r"report\.json: \d+ trials, 0 schedules in schedule\.json"),
+        (_of_another_search, r"schedule\.json: candidate '.*' is not in candidates\.json"),
         (_changed("report.json", '"trials"', '"tribes"'), r"report\.json: has no list of trials"),
         (_changed("report.json", '"outcome": "passed"', '"outcome": "fine"'), r"report\.json: is no saved result"),
         (_changed("report.json", '"search_text": "', '"search_text": 3, "x": "'), r"report\.json: is no saved result"),
         (_changed("report.json", '"measured_s": {', '"measured_s": 3, "x": {'), r"report\.json: is no saved result"),
         (
-            _changed("schedule.json", '"seed": 0', '"seed": -1'),
-            r"schedule\.json: is no saved result: Config: seed = -1",
+            _changed("report.json", '"seed": 0', '"seed": -1'),
+            r"report\.json: is no saved result: Config: seed = -1",
         ),
         (_other_carry(list[str].pop), r"candidates\.json: a fold of 3 members is carried by 2 terms"),
         (
@@ -180,3 +196,48 @@ def test_a_damaged_result_is_refused_in_one_line(
     with pytest.raises(CleaveError, match=message) as caught:
         load(tmp_path / "saved")
     assert "\n" not in str(caught.value)
+
+
+# ---- what a search saved
+
+
+def test_candidates_of_a_search_are_a_result_without_trials(tmp_path: Path) -> None:
+    found = search(nn.matmul())
+    found.save(tmp_path / "c.json")
+    result = load(tmp_path / "c.json")
+    assert result.candidates == found.candidates and result.input == found.candidates[0].origin
+    assert not result.verdicts and not result.trials and result.best is None and not result.passed
+    assert "note: c.json holds candidates of a search: none was verified or scheduled" in result.text()
+    assert "not verified" in result.text() and "seconds" not in result.text().splitlines()[-1]
+    assert schedule(result.candidate(found.candidates[0].name), Target("sm_80"), {"m": 64, "n": 64, "k": 64})
+    with pytest.raises(LaunchError, match="no schedule passed, so there is nothing to run"):
+        result()
+    result.save(tmp_path / "folder")
+    assert load(tmp_path / "folder").as_dict() == result.as_dict()
+
+
+def test_the_candidates_of_a_folder_are_what_a_search_saves(result: Result, tmp_path: Path) -> None:
+    result.save(tmp_path / "saved")
+    assert load(tmp_path / "saved" / "candidates.json").candidates == result.candidates
+
+
+def test_the_schedules_of_a_folder_are_what_a_schedule_saves(result: Result, tmp_path: Path) -> None:
+    result.save(tmp_path / "saved")
+    found = load_schedules(tmp_path / "saved" / "schedule.json")
+    assert [s.text() for s in found] == [s.text() for s in result.schedules]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("schedule.json", "schedule.json: holds schedules: cleave.tile.saved.load_schedules reads them"),
+        ("report.json", "report.json: is part of a saved result: load its folder"),
+        ("graph.txt", "graph.txt: is no saved result: "),
+        ("absent", "absent: is no saved result: there is no such file or folder"),
+    ],
+)
+def test_other_files_are_refused_by_what_they_hold(result: Result, tmp_path: Path, name: str, message: str) -> None:
+    result.save(tmp_path / "saved")
+    with pytest.raises(SavedFileError) as caught:
+        load(tmp_path / "saved" / name)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
