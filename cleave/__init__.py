@@ -62,12 +62,14 @@ class _Package(ModuleType):
     """The package itself: it keeps the names of phases for functions.
 
     Importing ``cleave.search`` makes Python store that module here as ``search``, in whose place the function stands.
-    The module stays importable (``from cleave.search import ...``).
+    The module stays importable (``from cleave.search import ...``), and so do those in it: see ``_Phase``.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in PHASES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
+        else:
+            value.__class__ = _Phase
 
     def __getattr__(self, name: str) -> Any:
         if name not in PUBLIC:
@@ -75,10 +77,31 @@ class _Package(ModuleType):
         module, _, attribute = PUBLIC[name].partition(":")
         found = getattr(import_module(module), attribute) if attribute else import_module(module)
         self.__dict__[name] = found
+        if name in PHASES:
+            for inner, value in list(vars(sys.modules[module]).items()):
+                _show(sys.modules[module], inner, value)
         return found
 
     def __dir__(self) -> list[str]:
         return sorted({*self.__dict__, *PUBLIC})
+
+
+class _Phase(ModuleType):
+    """A folder in whose place its function stands: the function gets the folder's modules as attributes.
+
+    ``import cleave.search.found as found`` asks ``cleave`` for ``search``, and what it gets for ``found``.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        _show(self, name, value)
+
+
+def _show(phase: ModuleType, name: str, value: object) -> None:
+    """A module of a folder at the function of that name, if the function was loaded."""
+    function = vars(sys.modules[__name__]).get(phase.__name__.rpartition(".")[2])
+    if function is not None and isinstance(value, ModuleType) and value.__name__ == f"{phase.__name__}.{name}":
+        setattr(function, name, value)
 
 
 __all__ = [

@@ -43,6 +43,9 @@ _KEPT = 512
 
 _STREAMS_KEPT = 64
 
+_REMATCHED = 4
+"""How often the match of a form is made anew: it takes as long as several calls."""
+
 Compiler = Callable[[Sequence[KernelSource]], Sequence[Compiled]]
 
 
@@ -152,8 +155,9 @@ class Executable:
         if route is not None:
             done = route.run(route.ordered(values), outputs, stream)
             if done is not None:
-                if route is self._latest:  # its match knows more than its form: torch's modes, for instance
+                if route is self._latest and route.rematched < _REMATCHED:  # torch may have been in another mode
                     route.match = matcher(arguments, form[len(given) :], route.order)
+                    route.rematched += 1
                 self._latest = route
                 return done
         call = self._checked(inputs, named, out, stream)

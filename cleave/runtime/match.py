@@ -26,7 +26,7 @@ Match = Callable[[tuple[Any, ...]], Values | None]
 _FACTS: dict[Reader, str] = {
     torch_facts: "{a}.shape == {f}0 and {a}.stride() == {f}1 and {a}.dtype is {f}2 and {a}.get_device() == {f}3"
     " and {a}.is_neg() is {f}4",
-    cupy_facts: "{a}.shape == {f}0 and {a}.strides == {f}1 and {a}.dtype == {f}2 and {a}.data.device_id == {f}3",
+    cupy_facts: "{a}.shape == {f}0 and {a}.strides == {f}1 and {a}.dtype is {f}2 and {a}.data.device_id == {f}3",
     as_dim: "{a} == {f}0",
 }
 _VALUES: dict[Reader, str] = {
@@ -61,7 +61,7 @@ def matcher(arguments: Sequence[Any], facts: Sequence[object], order: Sequence[i
         names |= {f"f{n}_{k}": part for k, part in enumerate(found)}
         tests.append(f"type(a{n}) is t{n}")
         if reader in _FACTS:
-            tests.append(_FACTS[reader].format(a=f"a{n}", f=f"f{n}_"))
+            tests.append(_facts(argument, reader).format(a=f"a{n}", f=f"f{n}_"))
     values = ", ".join(_VALUES[readers[n]].format(a=f"a{n}") for n in order)
     parts = "".join(f"a{n}, " for n in range(len(arguments)))
     text = f"""
@@ -71,6 +71,13 @@ def match(arguments):
 """
     exec(text, names)
     return cast("Match", names["match"])
+
+
+def _facts(argument: Any, reader: Reader) -> str:
+    """CuPy arrays know whether they are in C order without gaps: that and the shape decide the strides that count."""
+    if reader is cupy_facts and getattr(argument, "_c_contiguous", False) is True:
+        return _FACTS[reader].replace("{a}.strides == {f}1", "{a}._c_contiguous")
+    return _FACTS[reader]
 
 
 def _guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:

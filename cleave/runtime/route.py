@@ -46,6 +46,7 @@ class Route:
     match        recognises the form of a call
     launches     by stream
     admitted     the values of the last call: what passed once passes again
+    rematched    how often ``match`` was made anew
     """
 
     device: int | None
@@ -60,6 +61,7 @@ class Route:
     match: Match
     launches: dict[int, Launches] = field(default_factory=dict[int, Launches])
     admitted: Values = field(default_factory=list[float])
+    rematched: int = 0
 
     def ordered(self, values: Values) -> Values:
         """From the order in which arguments came."""

@@ -22,8 +22,8 @@ from cleave.schedule.rows import Structure, contiguous, row_sets, rowless, struc
 WHOLE_LIMIT = 256
 """Longest axis that a block holds in one tile."""
 
-MOST_ROWS = 128
-"""Rows of the largest tiles; an axis of fewer leaves room for others, such as the heads of a group."""
+LEAST_ROWS, MOST_ROWS = 16, 128
+"""Rows of the smallest and largest tiles; an axis of fewer leaves room for others, such as the heads of a group."""
 
 SHORT = 64
 """Longest axis that is added to the rows of another."""
@@ -33,7 +33,7 @@ SHORT = 64
 class Placement:
     """Roles of one kernel; ``rows`` slowest first: at the representative shape, all but the first lie in one tile.
 
-    ``rank`` counts the sets of row axes: a later set is a fallback, for graphs whose first one can't be expressed.
+    ``rank`` orders the choices of rows: a later one is a fallback, for graphs whose first one can't be expressed.
     """
 
     roles: Mapping[Axis, Role]
@@ -63,12 +63,15 @@ def placements(g: Graph, sizes: Sizes, *, tiled: bool = True) -> Iterator[Placem
     for rank, chosen in enumerate(row_sets(g, s)):
         if rowless(chosen, s.contractions):
             continue
-        for rows in _row_axes(chosen, s, sizes):
-            yield replaced(_placement(g, s, sizes, rows, tiled=tiled), rank=rank)
+        for rows, is_fallback in _row_axes(chosen, s, sizes):
+            yield replaced(_placement(g, s, sizes, rows, tiled=tiled), rank=2 * rank + is_fallback)
 
 
-def _row_axes(chosen: frozenset[Axis], s: Structure, sizes: Sizes) -> Iterator[tuple[Axis, ...]]:
-    """The longest axis together with short ones, so that all of them share a tile of the other operand; and alone."""
+def _row_axes(chosen: frozenset[Axis], s: Structure, sizes: Sizes) -> Iterator[tuple[tuple[Axis, ...], bool]]:
+    """The longest axis together with short ones, so that all of them share a tile of the other operand; and alone.
+
+    Alone is a fallback where it can't be better: it fills tiles, and the short ones fill their part of one.
+    """
     ordered = [a for a in s.stored if a in chosen]
     if not ordered:
         return
@@ -76,8 +79,9 @@ def _row_axes(chosen: frozenset[Axis], s: Structure, sizes: Sizes) -> Iterator[t
     longest = max(varying, key=lambda a: (_known(a, sizes), ordered.index(a)))
     joined = _joined(longest, ordered, sizes)
     if len(joined) > 1:
-        yield joined
-    yield (longest,)
+        yield joined, False
+    fills = _known(longest, sizes) >= LEAST_ROWS and all(_padding(a, sizes) == 1 for a in joined[1:])
+    yield (longest,), len(joined) > 1 and fills
 
 
 def _joined(longest: Axis, ordered: list[Axis], sizes: Sizes) -> tuple[Axis, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from cleave.candidate import Candidate, Fold
 from cleave.config import Config
@@ -17,6 +17,12 @@ from cleave.schedule.splits import base_extent
 from cleave.target import Target
 from cleave.tile.plan import Chain, Feed, Merge
 from cleave.tile.skeleton import SKELETONS, Skeleton
+
+if TYPE_CHECKING:
+    from cleave.schedule.kernels import Kernel
+    from cleave.schedule.partition import Piece
+
+    MadeKey = tuple[Piece, int, int | None]
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Request:
     dims      values of all symbols but those of splits: ``shape``, the representative ones, and ``fixed``
     reasons   why plans were refused, for the error if none is left
     errors    of forced tiles; they count if no placement can take them
+    made      kernels of pieces, which several ways to merge share
     """
 
     candidate: Candidate
@@ -51,6 +58,7 @@ class Request:
     reasons: dict[str, None] = field(default_factory=dict[str, None])
     errors: list[ScheduleError] = field(default_factory=list[ScheduleError])
     tiled_names: set[str] = field(default_factory=set[str])
+    made: dict[MadeKey, list[Kernel]] = field(default_factory=dict["MadeKey", "list[Kernel]"])
 
     @property
     def dims(self) -> dict[str, int]:

@@ -41,6 +41,7 @@ class Quick:
         self.array, self.shape, self.strides, self.dtype = array, array.shape, array.strides, array.dtype
         self.data = Memory(array.ctypes.data, device)
         self.device = type("Device", (), {"id": device})()
+        self._c_contiguous = bool(array.flags.c_contiguous)
 
     @property
     def __cuda_array_interface__(self):

@@ -54,6 +54,19 @@ def _print() -> None:
     sys.stdout.write("\0")
 
 
+def _flood() -> None:
+    for _ in range(64):
+        os.write(1, bytes(1 << 16))
+
+
+def _leave_one_behind() -> None:
+    """A process that holds whatever this one has open."""
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
 DEEDS: dict[str, Callable[[], Any]] = {
     "hang": _hang,
     "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
@@ -63,6 +76,10 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "exception": lambda: _raise(ValueError("a fault of cleave itself\nin two lines")),
     "dead": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "leaves": lambda: os._exit(0),
+    "exits": lambda: sys.exit("it is over"),
+    "leaves one behind": _leave_one_behind,
+    "returns twice": lambda: os.fork() and None,
+    "floods": _flood,
     "prints": _print,
     "unreadable": Unreadable,
     "nonsense": lambda: "fast",

@@ -79,7 +79,7 @@ def test_lengths_on_the_device_are_read_at_every_call(way: tuple[Merge, int], rn
     c = candidate_of("attention_by_length", *(["t"] if count > 1 else []))
     dims = {"b": 3, "kv_heads": 2, "group": 4, "t": 200, "d": 16, "e": 16}
     forced = {"split": {"t": count}, "merge": merge} if count > 1 else {}
-    plan = schedule(c, Target("sm_80"), dims, skeleton="warp-ring", **forced)[0]  # type: ignore[arg-type]
+    plan = schedule(c, Target("sm_90a"), dims, skeleton="warp-ring", **forced)[0]  # type: ignore[arg-type]
     source = generate(plan)
     x = inputs(rng, b=3, kv_heads=2, group=4, t=200)
     for lengths in ([200, 0, 31], [0, 0, 0], [1, 129, 64]):

@@ -53,6 +53,19 @@ def test_other_facts_are_refused(other: Any) -> None:
     assert f(Quick(np.ones((2, 3)))) is not None and f(other) is None
 
 
+def test_strides_of_arrays_with_gaps_decide() -> None:
+    f = of(Quick(np.zeros((4, 6))[::2, ::2]))
+    assert f(Quick(np.ones((4, 6))[::2, ::2])) is not None and f(Quick(np.zeros((2, 3)))) is None
+    assert f(Quick(np.zeros((2, 3, 2))[..., 0])) is None
+
+
+def test_arrays_that_do_not_say_whether_they_have_gaps() -> None:
+    silent, other = Quick(np.zeros((2, 3))), Quick(np.zeros((3, 2)).T)
+    del silent._c_contiguous
+    f = of(silent)
+    assert f(silent) is not None and f(Quick(np.ones((2, 3)))) is not None and f(other) is None
+
+
 def test_numbers_decide_by_their_type_and_integers_by_their_value() -> None:
     f = of(1, 1.0, np.float32(1))
     assert f(1, 2.0, np.float32(3)) == [1, 2.0, 3.0]

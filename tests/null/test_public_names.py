@@ -79,6 +79,22 @@ def test_a_phase_is_a_function_before_and_after_its_folder_is_imported(name: str
     )
 
 
+@pytest.mark.parametrize("name", ["search.found", "verify.verdict", "schedule.splits"])
+@pytest.mark.parametrize("first", ["", "import cleave.{phase}", "from cleave import {phase}", "import cleave.{name}"])
+def test_a_module_of_a_phase_is_imported_under_another_name(name: str, first: str) -> None:
+    phase, _, module = name.partition(".")
+    lines = [
+        first.format(phase=phase, name=name),
+        f"import cleave.{name} as found",
+        "import cleave, sys",
+        f"assert found is sys.modules['cleave.{name}'] is cleave.{name}",
+        f"from cleave.{phase} import {module} as same, {phase} as function",
+        f"assert same is found and function is cleave.{phase}",
+        "print('ok')",
+    ]
+    assert python("\n".join(lines)) == "ok"
+
+
 def test_unknown_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="module 'cleave' has no attribute 'serach'"):
         _ = cleave.serach  # type: ignore[attr-defined]

@@ -227,6 +227,21 @@ def test_calls_of_two_forms_in_turn(gpu, rng):
     assert gpu.interfaces == 4 * 4 * 2  # of four arrays in the first call of each form
 
 
+def test_a_match_that_fails_for_a_known_form_is_made_anew_some_times(gpu, rng, monkeypatch):
+    from cleave.runtime import executable as module
+
+    made = []
+    monkeypatch.setattr(module, "matcher", lambda *_: made.append(1) or (lambda _: None))
+    f = executable(axpy())
+    x, b, y, z = arrays(rng)
+    f(x, 1.0, b, out=(y, z))
+    f._latest.match = lambda _: None
+    for number in range(10):
+        f(x, float(number), b, out=(y, z))
+        right(x, number, b, y, z)
+    assert len(made) == module._REMATCHED
+
+
 def test_numbers_that_compare_equal_are_written_again(gpu, rng):
     f = executable(axpy())
     x, b, y, z = arrays(rng)
