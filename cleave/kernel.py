@@ -3,7 +3,7 @@
     Operator  ::= inputs, outputs, workspaces (Buffer ..), kernels in order, values of symbols
     Kernel    ::= text, entry, parameters, threads, shared memory, grid
     Parameter ::= name, kind, source (how the host computes the value)
-    Source    ::= Pointer buffer | Value expression | Stride buffer axis | Scalar input
+    Source    ::= Pointer buffer | Value expression | Stride buffer axis | Scalar input | TensorMap buffer ..
 
 Sizes, grids and values are Index expressions over dims, so one compiled kernel serves every length.
 """
@@ -17,7 +17,7 @@ from typing import Literal
 from cleave.ir.index import Index, Pred, Symbol
 from cleave.ir.op import DTYPES
 
-ParameterKind = Literal["pointer", "int32", "int64", "float32"]
+ParameterKind = Literal["pointer", "int32", "int64", "float32", "tensor_map"]
 Layout = Literal["contiguous", "rows", "strided"]
 
 
@@ -50,7 +50,25 @@ class Scalar:
     input: str
 
 
-Source = Pointer | Value | Stride | Scalar
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """An array as the copy engine sees it, 128 bytes by value; axes innermost first.
+
+    dims     elements
+    strides  bytes between neighbours on all axes but the first, multiples of 16
+    box      elements that one copy fetches
+    swizzle  bytes of a box's rows, and within how many its 16-byte chunks are permuted: 32, 64 or 128
+    """
+
+    buffer: str
+    dtype: str
+    dims: tuple[Index, ...]
+    strides: tuple[Index, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+Source = Pointer | Value | Stride | Scalar | TensorMap
 
 
 @dataclass(frozen=True, slots=True)

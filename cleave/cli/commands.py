@@ -37,7 +37,8 @@ def optimize(options: argparse.Namespace) -> int:
     loaded, config, rules = read_program(options), read_config(options), read_rules(options)
     target = Target(options.target) if options.target else None
     tiles = bindings(options.tile, "--tile") if options.tile else None
-    forced = Forced(tiles, options.skeleton, options.merge, split_counts(options.split, loaded.graph))
+    split = split_counts(options.split, loaded.graph)
+    forced = Forced(tiles, options.skeleton, options.merge, split, options.feed)
     with progress(quiet=options.json) as told:
         result = run(
             loaded.graph,

@@ -92,6 +92,7 @@ def _optimize(commands: Commands) -> None:
     )
     forced.add_argument("--tile", action="append", metavar="AXIS=N", help="elements of an axis in one tile")
     forced.add_argument("--skeleton", metavar="NAME", help="how the loops are written, such as cta-ring")
+    forced.add_argument("--feed", choices=("tma", "cp.async"), help="how tiles of loops reach shared memory")
 
 
 def _search(commands: Commands) -> None:

@@ -17,10 +17,11 @@ from cleave.tile.program import Contract, Let
 
 _STEP = 16
 _PAIR_COLUMNS = 16
-A_ADDRESS = "swizzle<{chunks}>({warp} * 16 + (lane & 15), kk * 2 + (lane >> 4))"
-A_TRANSPOSED = "swizzle<{chunks}>(kk * 16 + (lane & 7) + ((lane >> 4) << 3), {warp} * 2 + ((lane >> 3) & 1))"
-B_ADDRESS = "swizzle<{chunks}>(nn * 16 + (lane & 7) + ((lane >> 4) << 3), kk * 2 + ((lane >> 3) & 1))"
-B_TRANSPOSED = "swizzle<{chunks}>(kk * 16 + (lane & 15), nn * 2 + (lane >> 4))"
+# Row and chunk that a lane addresses for its operand.
+A_CHUNK = ("{warp} * 16 + (lane & 15)", "kk * 2 + (lane >> 4)")
+A_TRANSPOSED = ("kk * 16 + (lane & 7) + ((lane >> 4) << 3)", "{warp} * 2 + ((lane >> 3) & 1)")
+B_CHUNK = ("nn * 16 + (lane & 7) + ((lane >> 4) << 3)", "kk * 2 + ((lane >> 3) & 1)")
+B_TRANSPOSED = ("kk * 16 + (lane & 15)", "nn * 2 + (lane >> 4)")
 
 
 def value(em: Emission, let: Let, term: Contract) -> None:
@@ -46,7 +47,7 @@ def accumulate(em: Emission, term: Contract, target: str) -> None:
     left = _left(em, a, term.axis, right.dtype)
     transposed = right.column is not term.axis
     load = "load_matrices_transposed" if transposed else "load_matrices"
-    address = (B_TRANSPOSED if transposed else B_ADDRESS).format(chunks=right.chunks)
+    address = right.chunk(*(B_TRANSPOSED if transposed else B_CHUNK))
     with em.writer.unrolled("kk", depth // _STEP):
         if not left.registers:
             em.writer.line("u32 a[4];")
@@ -101,8 +102,9 @@ def _left(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
 def load_left(em: Emission, tile: SharedTile, k: Axis, target: str = "a") -> str:
     form, name = A_TRANSPOSED, "load_matrices_transposed"
     if tile.column is k and tile.row is None:
-        form, name = A_ADDRESS, "load_matrices"
-    return f"{name}({target}, {tile.address} + {form.format(chunks=tile.chunks, warp=em.row_warp)});"
+        form, name = A_CHUNK, "load_matrices"
+    row, chunk = (text.format(warp=em.row_warp) for text in form)
+    return f"{name}({target}, {tile.address} + {tile.chunk(row, chunk)});"
 
 
 def _computed(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:

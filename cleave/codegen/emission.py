@@ -14,8 +14,8 @@ from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, free
 from cleave.ir.index import Atom, Index, Symbol, ceildiv, index, of, substitute, symbols_of
-from cleave.kernel import Parameter, Pointer, Scalar, Value
-from cleave.tile.plan import Binding, Chain
+from cleave.kernel import Parameter, Pointer, Scalar, TensorMap, Value
+from cleave.tile.plan import Binding, Chain, Feed
 from cleave.tile.program import Let, Program, statements
 
 C_TYPES = {
@@ -45,10 +45,11 @@ class Memory:
 
 @dataclass
 class Parameters:
-    """Parameters in the order of first use; pointers are declared before values."""
+    """Parameters in the order of first use; pointers are declared before tensor maps, those before values."""
 
     names: Names
     pointers: dict[str, Parameter] = field(default_factory=dict[str, Parameter])
+    maps: dict[str, Parameter] = field(default_factory=dict[str, Parameter])
     values: dict[str, Parameter] = field(default_factory=dict[str, Parameter])
     alignments: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -66,6 +67,16 @@ class Parameters:
     def output(self, memory: Memory) -> str:
         name = self.names.of(("buffer", memory.name), memory.name)
         self.pointers[name] = Parameter(name, "pointer", memory.dtype, True, Pointer(memory.name))
+        return name
+
+    def is_written(self, memory: Memory) -> bool:
+        """Whether the launch writes it, as far as it has been emitted."""
+        found = self.pointers.get(self.names.of(("buffer", memory.name), memory.name))
+        return memory.fresh or (found is not None and found.writable)
+
+    def map(self, source: TensorMap) -> str:
+        name = self.names.of(("map", source), f"{source.buffer}_map")
+        self.maps.setdefault(name, Parameter(name, "tensor_map", source.dtype, False, source))
         return name
 
     def value(self, expression: Index, wish: str) -> str:
@@ -87,13 +98,15 @@ class Parameters:
 
     @property
     def ordered(self) -> tuple[Parameter, ...]:
-        return (*self.pointers.values(), *self.values.values())
+        return (*self.pointers.values(), *self.maps.values(), *self.values.values())
 
     def signature(self) -> str:
         return ", ".join(_declared(p) for p in self.ordered)
 
 
 def _declared(p: Parameter) -> str:
+    if p.kind == "tensor_map":
+        return f"const __grid_constant__ TensorMap {p.name}"
     if p.kind != "pointer":
         return f"{C_TYPES[p.kind]} {p.name}"
     # A workspace is written and read in one launch: neither const nor restrict may be claimed.
@@ -108,9 +121,9 @@ class SharedMemory:
     most: int = 0
     taken: int = 0
 
-    def take(self, size: int, copies: int = 1) -> int:
-        offset = self.top
-        self.top += aligned(size) * copies
+    def take(self, size: int, copies: int = 1, alignment: int = 128) -> int:
+        offset = -(-self.top // alignment) * alignment
+        self.top = offset + aligned(size) * copies
         self.most = max(self.most, self.top)
         self.taken += 1
         return offset
@@ -131,6 +144,7 @@ class Emission:
     team       who runs the statements that are written now
     parts      temporaries that stay in the shared memory of a cluster
     spread     axes whose columns the teams have divided: group n of a fragment is the team's n-th
+    feed       how tiles of loops are to be loaded
     """
 
     program: Program
@@ -154,6 +168,7 @@ class Emission:
     held: dict[str, str] = field(default_factory=dict[str, str])
     parts: dict[str, ClusterPart] = field(default_factory=dict[str, ClusterPart])
     spread: set[Axis] = field(default_factory=set[Axis])
+    feed: Feed = "cp.async"
 
     def __post_init__(self) -> None:
         self.team: Team = whole_block(self.binding)
@@ -243,16 +258,16 @@ class Emission:
     def symbol_multiple(self, s: Symbol) -> int:
         return self.multiples.get(s.name, s.multiple)
 
-    def allot(self, size: int) -> str:
+    def allot(self, size: int, alignment: int = 128) -> str:
         """Shared memory of the team that runs; the address as C++ text."""
-        return self._allotted(size, self.team.copies)
+        return self._allotted(size, self.team.copies, alignment)
 
     def allot_rows(self, size: int) -> str:
         """Shared memory for rows of the block, which every team has, whoever runs."""
         return self._allotted(size, self.binding.teams)
 
-    def _allotted(self, size: int, copies: int) -> str:
-        offset = self.shared.take(size, copies)
+    def _allotted(self, size: int, copies: int, alignment: int = 128) -> str:
+        offset = self.shared.take(size, copies, alignment)
         return f"shared_base + {offset}" + (f" + team * {aligned(size)}" if copies > 1 else "")
 
     # ---- who runs

@@ -1,9 +1,9 @@
 """Running emitted CUDA text on the CPU: g++ compiles the very text against another prelude (``prelude/emulator.h``).
 
 It stands in for the GPU in tests: it checks values, and refuses reads out of bounds, misaligned vector accesses, shared
-memory used without the barrier or wait that it needs, barriers that not every thread reaches, blocks that arrive before
-their work is done, blocks that read of another what no barrier of their cluster ordered, and 32-bit integers that
-overflow. Registers start as nonsense. Times mean nothing.
+memory used without the barrier, wait or fence that it needs, barriers that not every thread reaches, waits for boxes
+that nobody asked for, blocks that arrive before their work is done, blocks that read of another what no barrier of
+their cluster ordered, and 32-bit integers that overflow. Registers start as nonsense. Times mean nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import os
 import random
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -28,8 +29,19 @@ from cleave.codegen.emission import C_TYPES
 from cleave.codegen.prelude import KERNEL_MARK, emulator_prelude, machine_source
 from cleave.errors import CleaveError
 from cleave.ir.index import Index, evaluate, symbols_of
-from cleave.ir.op import round_to
-from cleave.kernel import Buffer, KernelSource, OperatorSource, Parameter, Pointer, Scalar, Value, Workspace
+from cleave.ir.op import DTYPES, round_to
+from cleave.kernel import (
+    Buffer,
+    KernelSource,
+    OperatorSource,
+    Parameter,
+    Pointer,
+    Scalar,
+    TensorMap,
+    Value,
+    Workspace,
+)
+from cleave.tile.box import RANKS, UNIT_BYTES, WIDEST
 
 Array = NDArray[Any]
 _LAUNCH = """
@@ -145,8 +157,12 @@ def _launch(
     seed: int,
 ) -> None:
     blocks = math.prod(int(evaluate(n, dims)) for n in kernel.grid)
+    maps = {p.name: _packed_map(p.source, held, dims) for p in kernel.parameters if isinstance(p.source, TensorMap)}
     arguments = (ctypes.c_uint64 * max(len(kernel.parameters), 1))(
-        *(_argument(p, held, inputs, dims) for p in kernel.parameters)
+        *(
+            ctypes.addressof(maps[p.name]) if p.name in maps else _argument(p, held, inputs, dims)
+            for p in kernel.parameters
+        )
     )
     ranges = [x for name, h in held.items() for x in (h.pointer, h.pointer + h.bytes, _kind(kernel, name, writable))]
     message = ctypes.create_string_buffer(256)
@@ -185,6 +201,20 @@ def _argument(p: Parameter, held: Mapping[str, _Held], inputs: Mapping[str, Any]
             return int(np.float32(np.asarray(inputs[name])).view(np.uint32))
         case _:
             raise CleaveError(f"parameter {p.name}: strides are not emulated", location="emulator")
+
+
+def _packed_map(source: TensorMap, held: Mapping[str, _Held], dims: Mapping[str, int]) -> ctypes.Array[Any]:
+    """A tensor map as the machine reads it; what the driver would refuse to encode is refused."""
+    pointer = held[source.buffer].pointer
+    extents, strides = ([int(evaluate(i, dims)) for i in part] for part in (source.dims, source.strides))
+    rank, item = len(extents), DTYPES[source.dtype]
+    fits = rank in RANKS and source.box[0] * item == source.swizzle and all(0 < n <= WIDEST for n in source.box)
+    if not fits or pointer % UNIT_BYTES or any(n % UNIT_BYTES for n in strides):
+        raise CleaveError(f"no tensor map for {source.buffer}: {source.box} of {extents}", location="emulator")
+    words = [pointer, rank | source.swizzle << 8 | item << 24]
+    words += [*extents, *[0] * (5 - rank), *strides, *[0] * (5 - rank)]
+    raw = struct.pack("=11Q", *words) + struct.pack("=5H", *source.box, *[0] * (5 - rank))
+    return ctypes.create_string_buffer(raw, 128)
 
 
 # ---- compiling
@@ -236,9 +266,14 @@ def _made(text: str, suffix: str, options: tuple[str, ...], entry: str) -> Path:
 def _program(kernel: KernelSource) -> str:
     """The emulator's prelude, the kernel as emitted, and a function that runs its blocks."""
     own = kernel.text.split(KERNEL_MARK, 1)[1]
-    values = ", ".join(f"*({_c_type(p)}*)&arguments[{n}]" for n, p in enumerate(kernel.parameters))
+    values = ", ".join(_value(p, n) for n, p in enumerate(kernel.parameters))
     call = f"static void thread_entry(int) {{ {kernel.entry}({values}); finish_thread(); }}\n"
-    return emulator_prelude() + own + "static const u64* arguments;\nvoid finish_thread();\n" + call + _LAUNCH
+    feed = "tma" if any(p.kind == "tensor_map" for p in kernel.parameters) else "cp.async"
+    return emulator_prelude(feed) + own + "static const u64* arguments;\nvoid finish_thread();\n" + call + _LAUNCH
+
+
+def _value(p: Parameter, n: int) -> str:
+    return f"*(TensorMap*)arguments[{n}]" if p.kind == "tensor_map" else f"*({_c_type(p)}*)&arguments[{n}]"
 
 
 def _c_type(p: Parameter) -> str:

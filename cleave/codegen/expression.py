@@ -368,7 +368,7 @@ class Printer:
         column = self.at.row if tile.column is None else self.at.local.get(tile.column)
         if row is None or column is None:
             self.em.refuse(name, [a for a in (tile.row, tile.column) if a], "the tile is read along an axis it lacks")
-        return f"tile_read<{C_TYPES[tile.dtype]}, {tile.chunks}>({tile.address}, {row}, {column})"
+        return tile.element(C_TYPES[tile.dtype], row, column)
 
     def load(self, load: Load) -> str:
         em = self.em

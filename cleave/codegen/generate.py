@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import cluster, merge, ring
+from cleave.codegen import bulk, cluster, merge, ring
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.prelude import device_prelude
 from cleave.codegen.writer import Names, Writer
@@ -13,14 +13,15 @@ from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Input, Output
 from cleave.ir.index import Index, Max, Min, Monomial, Position, Symbol, ceildiv, index, maximum, minimum, show
-from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, Workspace
+from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
 from cleave.target import TARGETS
+from cleave.tile.box import UNIT_BYTES
 from cleave.tile.check import check_merge
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Schedule
 from cleave.tile.program import Program
 
 _STATIC_SHARED = 16
-"""Bytes besides the tiles: the flag of a last-arriving merge."""
+"""Bytes besides the tiles: the flag of a last-arriving merge; in a kernel with boxes, a multiple of their alignment."""
 
 
 def generate(schedule: Schedule) -> OperatorSource:
@@ -106,11 +107,12 @@ def _kernel(
             ring.body(second)
         if blocks > 1:
             writer.line("cluster_leave();")
-    _check_shared(schedule, em, shared)
+    _check_shared(schedule, em, shared, bulk.ALIGNMENT if parameters.maps else _STATIC_SHARED)
     threads = 32 * first.binding.warps
     shape = f"__cluster_dims__({blocks}, 1, 1) " if blocks > 1 else ""
+    feed = "tma" if parameters.maps else "cp.async"
     text = (
-        device_prelude()
+        device_prelude(feed)
         + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
         + writer.text()
         + "}\n"
@@ -118,7 +120,7 @@ def _kernel(
     grid = index(1)
     for n in counts:
         grid = grid * n
-    architectures = tuple(a for a in ring.ARCHITECTURES if blocks <= TARGETS[a].cluster_blocks)
+    architectures = tuple(a for a in ring.ARCHITECTURES[feed] if blocks <= TARGETS[a].cluster_blocks)
     source = KernelSource(
         text, entry, parameters.ordered, threads, shared.most, (grid,), architectures, first.skeleton, blocks
     )
@@ -142,6 +144,7 @@ def _emission(
     em = Emission(
         plan.program, plan.binding, plan.chain, schedule.bind, memory, multiples, writer, names, parameters, shared
     )
+    em.feed = plan.feed
     teams = plan.binding.teams
     if em.used_rows > em.block_rows:
         raise CodegenError(
@@ -213,9 +216,9 @@ def _attempt(em: Emission, a: Axis, extent: Index) -> Index | None:
         return None
 
 
-def _check_shared(schedule: Schedule, em: Emission, shared: SharedMemory) -> None:
+def _check_shared(schedule: Schedule, em: Emission, shared: SharedMemory, static: int) -> None:
     allowed = schedule.target.facts.shared_per_block
-    if shared.most + _STATIC_SHARED > allowed:
+    if shared.most + static > allowed:
         raise CodegenError(
             f"{shared.most} bytes of shared memory, {schedule.target.arch} allows {allowed}: "
             "smaller tiles or fewer stages",
@@ -229,4 +232,7 @@ def _alignments(parameters: Parameters) -> dict[str, int]:
         source = parameters.pointers[name].source
         if isinstance(source, Pointer):
             out[source.buffer] = max(out.get(source.buffer, 1), needed)
+    for source in (p.source for p in parameters.maps.values()):
+        if isinstance(source, TensorMap):
+            out[source.buffer] = max(out.get(source.buffer, 1), UNIT_BYTES)
     return out

@@ -50,13 +50,29 @@ class Rounded:
 
 @dataclass(frozen=True)
 class SharedTile:
-    """``row``: the axis along rows of the tile, None: rows of the block; ``column`` is contiguous, None: the rows."""
+    """``row``: the axis along rows of the tile, None: rows of the block; ``column`` is contiguous, None: the rows.
+
+    ``slabs`` None: rows of all chunks, swizzled whole; (chunks, rows): narrower pieces one after the other.
+    """
 
     address: str
     row: Axis | None
     column: Axis | None
     chunks: int
     dtype: str
+    slabs: tuple[int, int] | None = None
+
+    def chunk(self, row: str, chunk: str) -> str:
+        """C++ text: distance of a 16-byte chunk from the address."""
+        if self.slabs is None or self.slabs[0] == self.chunks:
+            return f"swizzle<{self.chunks}>({row}, {chunk})"
+        return "slabs<{}, {}>({}, {})".format(*self.slabs, row, chunk)
+
+    def element(self, type_: str, row: str, column: str) -> str:
+        """C++ text: the value of one element."""
+        if self.slabs is None or self.slabs[0] == self.chunks:
+            return f"tile_read<{type_}, {self.chunks}>({self.address}, {row}, {column})"
+        return "slab_read<{}, {}, {}>({}, {}, {})".format(type_, *self.slabs, self.address, row, column)
 
 
 @dataclass(frozen=True)

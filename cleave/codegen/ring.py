@@ -9,16 +9,17 @@ takes every so-manieth trip. Discipline of a ring, with S slots and the copies o
 
 The barrier of a trip is the team's, and it is what frees the slot that this trip refills: it was read in the trip
 before, by everyone in the team. The barrier after the loop frees all slots, so the next loop may take the same memory.
+Tiles that the copy engine can fetch follow ``bulk.py`` instead, in the same slots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 
-from cleave.codegen import accumulator, contract, elementwise, feed, join, reduction, team
+from cleave.codegen import accumulator, bulk, contract, elementwise, feed, join, reduction, team
 from cleave.codegen.dependence import deferrable, live, ordered, read_before
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text, row_positions
@@ -30,9 +31,10 @@ from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Reduce
 from cleave.ir.index import Index, axes_of, index, maximum, minimum, symbols_of
+from cleave.tile.plan import Feed
 from cleave.tile.program import Contract, Let, Loop, Stmt, Store, Update, statements
 
-ARCHITECTURES = ("sm_80", "sm_90a")
+ARCHITECTURES: dict[Feed, tuple[str, ...]] = {"cp.async": ("sm_80", "sm_90a"), "tma": ("sm_90a",)}
 NAMES = ("cta-ring", "warp-ring")
 _STEPS_TOGETHER = 8
 """Trips of a loop by single elements whose loads go out together: such loops read partials, one latency a trip."""
@@ -137,7 +139,7 @@ def _depth(a: Axis) -> int:
 
 def body(em: Emission) -> None:
     """The whole program: its first tiles are under way before anything is computed."""
-    for tile, layout in _allocate(em, em.program.body, 1):
+    for tile, layout, _ in _allocate(em, em.program.body, 1):
         source = feed.source(em, tile, ())
         with em.writer.block(""):
             feed.fill(em, source, layout.address)
@@ -148,8 +150,10 @@ def body(em: Emission) -> None:
         statement(em, s)
 
 
-def _allocate(em: Emission, body: Sequence[Stmt], slots: int) -> Iterator[tuple[feed.Tile, SharedTile]]:
-    """Shared memory for the loaded tiles of a scope; loads of one region share a tile."""
+def _allocate(
+    em: Emission, body: Sequence[Stmt], slots: int, s: Loop | None = None
+) -> Iterator[tuple[feed.Tile, SharedTile, bulk.Box | None]]:
+    """Shared memory for the loaded tiles of a scope, of a loop ``s``; loads of one region share a tile."""
     known: dict[object, SharedTile] = {}
     for let in (s for s in body if isinstance(s, Let)):
         tile = feed.tile_of(em, let)
@@ -157,13 +161,16 @@ def _allocate(em: Emission, body: Sequence[Stmt], slots: int) -> Iterator[tuple[
             continue
         key = feed.region(em, tile)
         if key in known:
-            em.layouts[let.name] = feed.shared_tile(tile, known[key].address)
+            em.layouts[let.name] = replace(known[key], row=tile.row, column=tile.column)
             continue
         address = em.names.fresh(f"{let.name}_tile")
-        em.writer.line(f"const u32 {address}{'_ring' if slots > 1 else ''} = {em.allot(tile.bytes * slots)};")
-        known[key] = feed.shared_tile(tile, address)
+        box = None if s is None else bulk.box_of(em, tile, s)
+        place = em.allot(tile.bytes * slots, *(() if box is None else (bulk.ALIGNMENT,)))
+        em.writer.line(f"const u32 {address}{'_ring' if slots > 1 else ''} = {place};")
+        plain = feed.shared_tile(tile, address)
+        known[key] = plain if box is None else bulk.layout(box, plain)
         em.layouts[let.name] = known[key]
-        yield tile, known[key]
+        yield tile, known[key], box
 
 
 # ---- statements
@@ -232,7 +239,7 @@ def _update(em: Emission, s: Update) -> None:
 
 @dataclass(frozen=True)
 class _Ring:
-    """What one loop loads: sources and the addresses of their slots.
+    """What one loop loads: sources and the addresses of their slots; and what of it comes in boxes.
 
     ``tile`` is the loop variable, ``place`` the position that it sets; ``stride`` leads to the team's next trip.
     """
@@ -244,6 +251,17 @@ class _Ring:
     high: str
     stride: int
     slots: int
+    boxes: bulk.Boxes | None
+
+    @property
+    def open_groups(self) -> int:
+        """Groups of copies under way before a trip."""
+        return self.slots - 1 if self.tiles else 0
+
+    @property
+    def places(self) -> tuple[tuple[feed.Tile, SharedTile], ...]:
+        boxes = () if self.boxes is None else self.boxes.parts
+        return (*((source.tile, at) for source, at in self.tiles), *((box.tile, at) for box, at in boxes))
 
 
 def loop(em: Emission, s: Loop) -> None:
@@ -259,16 +277,9 @@ def loop(em: Emission, s: Loop) -> None:
         low, high = _limits(em, s)
         with _open(em, s, low) as place:
             ring = _ring(em, s, place, (low, high), parts=parts)
-            if em.pending and not ring.tiles:
-                em.landed(0, whole.barrier)
-            _start(em, ring)
-            _hold(em, s, ring, whole)
-            if em.pending and parts:
-                em.landed(ring.slots - 1, whole.barrier)  # what all have loaded, before each goes its way
+            _begin(em, s, ring, whole, parts=parts)
             _trips(em, s, ring)
-        if ring.tiles:
-            em.writer.line("copies_wait<0>();")
-            em.pending.clear()
+        _end(em, ring)
     if em.shared.top != mark or (parts and s.accumulators):
         em.writer.line(em.team.barrier)
     em.shared.top = mark
@@ -279,6 +290,24 @@ def loop(em: Emission, s: Loop) -> None:
             reduction.quad(em, layout.name if isinstance(layout, RowVector) else c.name, c.op)
     if parts:
         join.teams(em, s)
+
+
+def _begin(em: Emission, s: Loop, ring: _Ring, whole: Team, *, parts: bool) -> None:
+    """The first trips are under way; what was loaded before and is not in the ring has landed."""
+    if em.pending and not ring.places:
+        em.landed(0, whole.barrier)
+    _start(em, ring)
+    _hold(em, s, ring, whole)
+    if em.pending and (parts or not ring.tiles):
+        em.landed(ring.open_groups, whole.barrier)  # what all have loaded, before each goes its way
+
+
+def _end(em: Emission, ring: _Ring) -> None:
+    if ring.tiles:
+        em.writer.line("copies_wait<0>();")
+        em.pending.clear()
+    if ring.boxes is not None:
+        bulk.close_ring(em, ring.boxes)
 
 
 def _limits(em: Emission, s: Loop) -> tuple[str, str]:
@@ -317,16 +346,36 @@ def _open(em: Emission, s: Loop, low: str) -> Generator[str]:
 
 def _ring(em: Emission, s: Loop, place: str, limits: tuple[str, str], *, parts: bool) -> _Ring:
     slots, step = max(em.binding.stages, 2), em.size(s.axis)
-    found = [(feed.source(em, tile, (s.axis,)), layout) for tile, layout in _allocate(em, s.body, slots)]
+    copied: list[tuple[feed.Source, SharedTile]] = []
+    fetched: list[tuple[bulk.Box, SharedTile]] = []
+    for tile, layout, box in _allocate(em, s.body, slots, s):
+        if box is None:
+            copied.append((feed.source(em, tile, (s.axis,)), layout))
+        else:
+            fetched.append((box, layout))
+    boxes = bulk.boxes(em, fetched, slots, s.axis.name) if fetched else None
     first, stride = (f"{limits[0]} + team * {step}", em.binding.teams * step) if parts else (limits[0], step)
-    return _Ring(tuple(found), em.names.fresh(f"{s.axis.name}_tile"), place, first, limits[1], stride, slots)
+    name = em.names.fresh(f"{s.axis.name}_tile")
+    return _Ring(tuple(copied), name, place, first, limits[1], stride, slots, boxes)
 
 
 def _start(em: Emission, ring: _Ring) -> None:
-    if not ring.tiles:
-        return
-    with em.writer.unrolled("p", ring.slots - 1):
-        _fetch(em, ring, f"{ring.first} + p * {ring.stride}", "p")
+    if ring.boxes is not None:
+        with em.writer.block(bulk.one_thread(em)):
+            bulk.open_ring(em, ring.boxes)
+            with em.writer.unrolled("p", ring.slots):
+                _ask(em, ring, ring.boxes, f"{ring.first} + p * {ring.stride}", "p")
+        em.writer.line(em.team.barrier)
+    if ring.tiles:
+        with em.writer.unrolled("p", ring.slots - 1):
+            _fetch(em, ring, f"{ring.first} + p * {ring.stride}", "p")
+
+
+def _ask(em: Emission, ring: _Ring, boxes: bulk.Boxes, position: str, slot: str) -> None:
+    """Ask for the boxes of one trip, unless it lies beyond the end."""
+    em.writer.line(f"const int {ring.place} = {position};")
+    with em.writer.block(f"if ({ring.place} < {ring.high})"):
+        bulk.ask(em, boxes, slot)
 
 
 def _fetch(em: Emission, ring: _Ring, position: str, slot: str) -> None:
@@ -340,22 +389,34 @@ def _fetch(em: Emission, ring: _Ring, position: str, slot: str) -> None:
 
 
 def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
-    if not ring.tiles and s.axis in em.program.unit:
+    if not ring.places and s.axis in em.program.unit:
         _steps(em, s, ring)
         return
-    slot = em.names.fresh("slot")
+    slot, phase = em.names.fresh("slot"), em.names.fresh("phase") if ring.boxes is not None else ""
     after = f"{slot} = {slot} == {ring.slots - 1} ? 0 : {slot} + 1"
-    head = f"int {ring.tile} = {ring.first}" + (f", {slot} = 0" if ring.tiles else "")
-    advance = f"{ring.tile} += {ring.stride}" + (f", {after}" if ring.tiles else "")
+    head = f"int {ring.tile} = {ring.first}" + (f", {slot} = 0" if ring.places else "")
+    advance = f"{ring.tile} += {ring.stride}"
+    if ring.boxes is not None:
+        head, advance = f"{head}, {phase} = 0", f"{advance}, {phase} ^= {slot} == {ring.slots - 1}"
+    if ring.places:
+        advance = f"{advance}, {after}"
     with em.writer.block(f"for ({head}; {ring.tile} < {ring.high}; {advance})"):
         if ring.tiles:
             em.landed(ring.slots - 2, em.team.barrier)
             free = f"({slot} == 0 ? {ring.slots - 1} : {slot} - 1)"
             _fetch(em, ring, f"{ring.tile} + {(ring.slots - 1) * ring.stride}", free)
+        if ring.boxes is not None:
+            bulk.wait(em, ring.boxes, slot, phase)
         em.writer.line(f"const int {ring.place} = {ring.tile};")
-        for source, layout in ring.tiles:
-            em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {source.tile.bytes};")
+        for tile, layout in ring.places:
+            em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {tile.bytes};")
+        if ring.boxes is not None:
+            bulk.clear_beyond(em, ring.boxes)
         _trip(em, s)
+        if ring.boxes is not None:
+            em.writer.line(em.team.barrier)
+            with em.writer.block(bulk.one_thread(em)):
+                _ask(em, ring, ring.boxes, f"{ring.tile} + {ring.slots * ring.stride}", slot)
     _forget(em, s)
 
 
@@ -421,6 +482,11 @@ def _is_temporary(em: Emission, term: object) -> bool:
     return isinstance(term, Load) and em.memory[term.input].fresh
 
 
+def _forget(em: Emission, s: Loop) -> None:
+    for c in s.accumulators:
+        em.layouts.pop(c.name + "~", None)
+
+
 def _trip(em: Emission, s: Loop) -> None:
     for c in s.accumulators:
         if c.name + "~" in read_before(s):
@@ -431,17 +497,12 @@ def _trip(em: Emission, s: Loop) -> None:
     em.held = held  # what the body declared ends with it
 
 
-def _forget(em: Emission, s: Loop) -> None:
-    for c in s.accumulators:
-        em.layouts.pop(c.name + "~", None)
-
-
 # ---- operands that stay
 
 
 def _hold(em: Emission, s: Loop, ring: _Ring, whole: Team) -> None:
     """Keep the fragments of a tile that every trip multiplies, if the loop's own fragments leave room."""
-    inside = {source.tile.name for source, _ in ring.tiles} | {i.name for i in s.body if isinstance(i, Let)}
+    inside = {tile.name for tile, _ in ring.places} | {i.name for i in s.body if isinstance(i, Let)}
     room = _HELD_REGISTERS - live(em, s)
     for term in (i.term for i in s.body if isinstance(i, (Let, Update))):
         if not isinstance(term, Contract):
@@ -451,7 +512,7 @@ def _hold(em: Emission, s: Loop, ring: _Ring, whole: Team) -> None:
         if a.name in inside or a.name in em.held or not isinstance(layout, SharedTile) or size // 4 > room:
             continue
         if a.name in em.pending:
-            em.landed(ring.slots - 1 if ring.tiles else 0, whole.barrier)
+            em.landed(ring.open_groups, whole.barrier)
         name = em.names.fresh(f"{a.name}_held")
         em.writer.line(f"u32 {name}[{size // 16}][4];")
         with em.writer.unrolled("kk", size // 16):

@@ -25,7 +25,7 @@ present threadIdx blockIdx
 @cache
 def _reserved() -> frozenset[str]:
     """Keywords, what the skeletons call their own, and every name of the prelude."""
-    code = re.sub(r"//.*", "", device_prelude())
+    code = re.sub(r"//.*", "", device_prelude("tma"))
     return frozenset([*_KEYWORDS.split(), *_LOCALS.split(), *re.findall(r"[A-Za-z_]\w*", code)])
 
 

@@ -24,7 +24,8 @@ from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, children, walk
 from cleave.ir.index import Index, axes_of, evaluate
 from cleave.ir.op import DTYPES, MAPS
 from cleave.target import Facts, Target
-from cleave.tile.plan import Binding, Modelled
+from cleave.tile.box import row_dimension
+from cleave.tile.plan import Binding, Feed, Modelled
 from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update, program_axes, statements
 
 SAMPLES = (0.1, 0.5, 0.9)
@@ -38,6 +39,9 @@ CHUNKS_HELD = 8
 
 REGISTERS_A_CHUNK = 5
 """Registers for the addresses of a further copy, fitted to where kernels of one warp began to spill."""
+
+BOXES_BYTES = 1024
+"""Shared memory that a kernel with boxes takes besides its tiles: mbarriers, and what is lost to alignment."""
 
 CACHE_OVER_MEMORY = 2.0
 """Bandwidth of the second-level cache over the memory's: an assumption, not measured."""
@@ -86,9 +90,9 @@ class Work:
     repeats: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def program_work(program: Program, binding: Binding, dims: Mapping[str, int]) -> Work:
+def program_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
     """What a program does at one shape; ``dims`` holds every symbol."""
-    return _Counter(program, binding, dims).count()
+    return _Counter(program, binding, dims, feed).count()
 
 
 def refusal(work: Work, target: Target, warps: int) -> str | None:
@@ -164,13 +168,14 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts) -> tuple[float, 
 
 
 class _Counter:
-    def __init__(self, program: Program, binding: Binding, dims: Mapping[str, int]) -> None:
+    def __init__(self, program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed) -> None:
         self.program, self.binding, self.dims = program, binding, dict(dims)
         self.dtypes = {b.name: b.dtype for b in (*program.inputs, *program.outputs)}
         self.tables = _representative_tables(program, dims)
         self.work = Work()
         self.axes = program_axes(program)
         self.every = tuple(statements(program.body))
+        self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
         self.shared_names = {later for later, _ in program.same}
         self.operands = {
             r.name
@@ -189,6 +194,7 @@ class _Counter:
         read = {s.term.input for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
         work.distinct_bytes = min(sum(shapes[n] * DTYPES[self.dtypes[n]] for n in read), work.loaded_bytes)
         self.shared(self.program.body, inside=False)
+        work.shared_bytes += BOXES_BYTES if self.boxes else 0
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         self.count_repeats(environments[0])
         return work
@@ -314,13 +320,32 @@ class _Counter:
 
     def copy_registers(self) -> int:
         """Registers for the addresses of the largest tile that the threads copy."""
-        tiles = [self.volume(s.axes) * 2 for s in self.every if isinstance(s, Let) and self.is_fed(s)]
+        lets = [s for s in self.every if isinstance(s, Let) and s.name not in self.boxes]
+        tiles = [self.volume(s.axes) * 2 for s in lets if self.is_fed(s)]
         chunks = max(tiles, default=0) // (16 * 32 * self.binding.warps_a_team)
         return REGISTERS_A_CHUNK * max(0, chunks - CHUNKS_HELD)
 
     def is_fed(self, s: Let) -> bool:
         """Whether a Let is a tile that comes through shared memory."""
         return isinstance(s.term, Load) and len(s.axes) >= 2 and self.dtypes[s.term.input] in ("float16", "bfloat16")
+
+    def fetched(self) -> frozenset[str]:
+        """Tiles of loops that the copy engine fetches, as far as their loads tell."""
+        loops = [s for s in self.every if isinstance(s, Loop)]
+        return frozenset(i.name for s in loops for i in s.body if isinstance(i, Let) and self.is_box(i))
+
+    def is_box(self, s: Let) -> bool:
+        axes = [a for a in s.axes if a not in self.program.unit]
+        if not isinstance(s.term, Load) or not self.is_fed(s) or len(axes) != 2:
+            return False
+        shape = next(b.shape for b in (*self.program.inputs, *self.program.outputs) if b.name == s.term.input)
+        return any(
+            row_dimension(shape, s.term.indices, row, along, frozenset(axes), self.at_shape, 2) is not None
+            for row, along in (axes, reversed(axes))
+        )
+
+    def at_shape(self, i: Index) -> int:
+        return self.value(i, self.dims)
 
     def has_rows(self, axes: Iterable[Axis]) -> bool:
         return any(a in self.binding.rows for a in axes)

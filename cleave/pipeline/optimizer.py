@@ -98,9 +98,9 @@ def optimize(
 
     ``program``: a graph, or a function (see ``cleave.pipeline.program``). ``bind``: the shape that schedules are chosen
     for; extents that callers may vary stay run-time arguments. ``target``: the GPU found here, else sm_90a. ``forced``:
-    tiles, skeleton, merge and split counts that the cost model does not choose. ``save``: a folder for the result.
-    ``progress`` is told the phase that begins. What fails is a row of the result. Ctrl-C ends with what was found.
-    Errors: bad input (CleaveError).
+    tiles, skeleton, merge, split counts and feed that the cost model does not choose. ``save``: a folder for the
+    result. ``progress`` is told the phase that begins. What fails is a row of the result. Ctrl-C ends with what was
+    found. Errors: bad input (CleaveError).
     """
     if save is not None:
         check_folder(save)
@@ -215,7 +215,8 @@ def _different(schedules: Sequence[Schedule]) -> Iterator[Schedule]:
     for s in schedules:
         programs = tuple(k.program.text() for k in s.kernels)
         bindings = tuple(tuple(sorted((a.name, n) for a, n in k.binding.tiles.items())) for k in s.kernels)
-        key = (programs, bindings, s.merge, tuple(sorted(s.bind.items())), tuple(k.chain for k in s.kernels))
+        orders = tuple((k.chain, k.feed) for k in s.kernels)
+        key = (programs, bindings, s.merge, tuple(sorted(s.bind.items())), orders)
         if key not in seen:
             seen.add(key)
             yield s

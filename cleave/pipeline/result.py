@@ -19,7 +19,7 @@ from cleave.ir.index import symbols_of
 from cleave.kernel import OperatorSource, Resources
 from cleave.records import Outcome
 from cleave.runtime.executable import Executable
-from cleave.tile.plan import KernelPlan, Merge, Schedule
+from cleave.tile.plan import Feed, KernelPlan, Merge, Schedule
 from cleave.verify import Check, Verdict
 
 MODELLED = "no GPU was used: times are the cost model's, not measured"
@@ -33,6 +33,7 @@ class Forced:
     skeleton: str | None = None
     merge: Merge | None = None
     split: Mapping[str, int] | None = None
+    feed: Feed | None = None
 
 
 @dataclass(frozen=True)

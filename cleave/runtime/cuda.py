@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, cast
@@ -206,6 +207,59 @@ def read_scalar(array: Any) -> float:
 def from_dlpack(array: Any) -> Any:
     """A CuPy array over the memory of any device array that speaks DLPack."""
     return _cupy().from_dlpack(array)
+
+
+# ---- tensor maps ---------------------------------------------------------------------------------------------------
+
+_MAP_TYPES = {"float16": 6, "float32": 7, "bfloat16": 9}
+_MAP_SWIZZLES = {32: 1, 64: 2, 128: 3}
+_L2_PROMOTION = 2
+"""Bytes that a miss brings into the second-level cache: 128."""
+
+
+def encode_tensor_map(
+    at: int,
+    pointer: int,
+    *,
+    dtype: str,
+    dims: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    swizzle: int,
+    location: str,
+) -> None:
+    """Write the 128 bytes of a tensor map to host memory that 64 divides; axes innermost first, strides in bytes.
+
+    CuPy has no function for it: the driver's is called. Errors: LaunchError with the numbers that the driver refuses.
+    """
+    rank = len(dims)
+    status = _map_encoder()(
+        ctypes.c_void_p(at),
+        _MAP_TYPES[dtype],
+        rank,
+        ctypes.c_void_p(pointer),
+        (ctypes.c_uint64 * rank)(*dims),
+        (ctypes.c_uint64 * rank)(*strides),
+        (ctypes.c_uint32 * rank)(*box),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        0,  # not interleaved
+        _MAP_SWIZZLES[swizzle],
+        _L2_PROMOTION,
+        0,  # what lies outside is zero
+    )
+    if status:
+        shown = f"boxes {tuple(box)} of {tuple(dims)} with strides {tuple(strides)} at {pointer:#x}"
+        raise LaunchError(f"no tensor map: {shown} (CUDA error {status})", location=location)
+
+
+@cache
+def _map_encoder() -> Callable[..., int]:
+    try:
+        found = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+    except (OSError, AttributeError) as error:
+        raise LaunchError(f"the driver encodes no tensor maps: {error}", location="libcuda") from error
+    found.restype = ctypes.c_int
+    return found
 
 
 # ---- kernels -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ The values of all launches of a call lie in one block of eight bytes each; every
 A call writes what changed, addresses of arrays and numbers passed by value, and launches.
 
     block ::= addresses and numbers of the call | addresses of workspaces | values that the plan decides
+
+Tensor maps lie beside it and are encoded again when the address of their array changes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import numpy as np
 from cleave.errors import LaunchError
 from cleave.kernel import Compiled, KernelSource
 from cleave.runtime import cuda
-from cleave.runtime.plan import Address, Memory, Plan, ScalarValue
+from cleave.runtime.maps import TensorMapArgument
+from cleave.runtime.plan import Address, MapOf, Memory, Plan, ScalarValue
 
 _WORD = 8
 POINTER = "pointer"
@@ -115,22 +118,37 @@ class Launches:
         free = start + _WORD * len(places)
         self._launches: list[tuple[Callable[[], object], cuda.Kernel]] = []
         self._lists: list[Any] = []  # the driver reads them at every launch
+        self._maps: list[tuple[int, TensorMapArgument]] = []
         for launch in plan.launches:
             addresses = (ctypes.c_void_p * max(len(launch.arguments), 1))()
             for n, argument in enumerate(launch.arguments):
                 if isinstance(argument, np.generic):
                     ctypes.memmove(free, argument.tobytes(), argument.nbytes)
                     addresses[n], free = free, free + _WORD
+                elif isinstance(argument, MapOf):
+                    addresses[n] = self._map(argument, places[argument.buffer], workspaces)
                 else:
                     addresses[n] = start + _WORD * places[_name(argument)]
             kernel = kernels[launch.kernel]
             self._lists.append(addresses)
             self._launches.append((kernel.bound(launch.grid, ctypes.addressof(addresses), stream), kernel))
 
+    def _map(self, argument: MapOf, place: int, workspaces: dict[str, int]) -> int:
+        """The address of a tensor map; that of a workspace stays, others follow the values of a call."""
+        made = TensorMapArgument(argument)
+        self._lists.append(made)
+        if argument.buffer in workspaces:
+            made.point_to(workspaces[argument.buffer])
+        else:
+            self._maps.append((place, made))
+        return made.address
+
     def write(self, values: Sequence[float]) -> None:
         """Write the addresses (integers) and numbers of a call."""
         self._written = None
         self._pack(self._block, 0, *values)
+        for place, one in self._maps:
+            one.point_to(int(values[place]))
         self._written = values
 
     def run(self, values: Sequence[float]) -> None:
@@ -153,8 +171,8 @@ class Launches:
                 cuda.launch_again(launch, error, kernel.entry)
 
 
-def _name(argument: Address | ScalarValue) -> str:
-    return argument.buffer if isinstance(argument, Address) else argument.input
+def _name(argument: Address | ScalarValue | MapOf) -> str:
+    return argument.input if isinstance(argument, ScalarValue) else argument.buffer
 
 
 def _kinds(plan: Plan) -> dict[str, str]:

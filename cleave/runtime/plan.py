@@ -15,7 +15,7 @@ import numpy as np
 from cleave.errors import LaunchError
 from cleave.ir.index import Index, evaluate, evaluate_pred
 from cleave.ir.op import DTYPES
-from cleave.kernel import KernelSource, OperatorSource, Parameter, Pointer, Scalar, Stride, Value, Variant
+from cleave.kernel import KernelSource, OperatorSource, Parameter, Pointer, Scalar, Stride, TensorMap, Value, Variant
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 """Most blocks along x, y and z."""
@@ -38,7 +38,19 @@ class ScalarValue:
     kind: str
 
 
-Argument = np.generic | Address | ScalarValue
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A place in an argument list that the tensor map of a buffer fills; ``TensorMap`` with its numbers."""
+
+    buffer: str
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+Argument = np.generic | Address | ScalarValue | MapOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +137,8 @@ def _argument(
             return ScalarValue(name, parameter.kind)
         case Value(expression):
             return packed(kernel.entry, parameter.name, parameter.kind, int(evaluate(expression, dims)))
+        case TensorMap(buffer, dtype, extents, steps, box, swizzle):
+            return MapOf(buffer, dtype, _shape(extents, dims), _shape(steps, dims), box, swizzle)
         case Stride(buffer, axis):
             return packed(kernel.entry, parameter.name, parameter.kind, strides[buffer][axis])
 

@@ -16,7 +16,7 @@ from cleave.schedule.splits import chunk_of
 from cleave.schedule.variants import Variant, variants
 from cleave.target import Target
 from cleave.tile.check import check_merge
-from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Schedule
+from cleave.tile.plan import ONE_LAUNCH, Feed, KernelPlan, Merge, Schedule
 from cleave.tile.program import Store, statements
 
 KEPT = 8
@@ -36,6 +36,7 @@ def schedule(
     skeleton: str | None = None,
     merge: Merge | None = None,
     split: Mapping[str, int] | None = None,
+    feed: Feed | None = None,
 ) -> tuple[Schedule, ...]:
     """Schedules of a candidate, best first by modelled time.
 
@@ -45,12 +46,13 @@ def schedule(
     skeleton  forces a skeleton, by name
     merge     forces how partials of a split are joined
     split     forces the count of a split, by the name of the axis that was split
+    feed      forces how tiles of loops are loaded; "tma" is where it exists the default, and for boxes of arrays only
 
     Errors: a dim without value, an unknown name, a size that the axis can't have; no skeleton that can express the
     candidate.
     """
     request = make_request(
-        candidate, target, bind, config or Config(), Forced(tile or {}, skeleton, merge, split or {})
+        candidate, target, bind, config or Config(), Forced(tile or {}, skeleton, merge, split or {}, feed)
     )
     found: list[Schedule] = []
     for variant in variants(request):
@@ -99,7 +101,9 @@ def _assembled(s: Setting, chosen: Sequence[Kernel]) -> Schedule:
         candidate=r.candidate.name,
         graph=r.candidate.graph,
         target=r.target,
-        kernels=tuple(KernelPlan(k.program, k.binding, k.skeleton.name, _notes(k), r.chain) for k in chosen),
+        kernels=tuple(
+            KernelPlan(k.program, k.binding, k.skeleton.name, _notes(k), r.chain, r.feed(k.skeleton)) for k in chosen
+        ),
         temporaries=v.partition.temporaries,
         merge=v.merge,
         bind=bound,

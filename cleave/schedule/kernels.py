@@ -167,7 +167,7 @@ def _costed(s: Setting, lowered: Lowered, placement: Placement, binding: Binding
         r.reject(why[0])
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
-    work = program_work(lowered.program, binding, s.dims(chunk))
+    work = program_work(lowered.program, binding, s.dims(chunk), r.feed(skeleton))
     too_much = refusal(work, r.target, binding.warps)
     if too_much is not None:
         r.reject(too_much)

@@ -15,7 +15,7 @@ from cleave.ir.index import evaluate
 from cleave.schedule.placement import Sizes
 from cleave.schedule.splits import base_extent
 from cleave.target import Target
-from cleave.tile.plan import Chain, Merge
+from cleave.tile.plan import Chain, Feed, Merge
 from cleave.tile.skeleton import SKELETONS, Skeleton
 
 if TYPE_CHECKING:
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Forced:
-    """Choices that the caller made: tiles by axis name, a skeleton, a merge, split counts by axis or symbol name."""
+    """Choices that the caller made: tiles by axis name, a skeleton, a merge, split counts by axis or symbol name, and
+    how tiles of loops are loaded."""
 
     tile: Mapping[str, int] = field(default_factory=dict[str, int])
     skeleton: str | None = None
     merge: Merge | None = None
     split: Mapping[str, int] = field(default_factory=dict[str, int])
+    feed: Feed | None = None
 
 
 @dataclass
@@ -65,6 +67,11 @@ class Request:
     @property
     def chain(self) -> Chain:
         return "registers" if self.config.ablation.layout_propagation else "shared"
+
+    def feed(self, skeleton: Skeleton) -> Feed:
+        """How the tiles of loops are to be loaded: as forced, or the best way that the target has."""
+        allowed = self.target.facts.features
+        return self.forced.feed or next(f for f in skeleton.feeds if f in allowed)
 
     def sizes(self, more: Mapping[str, int], fixed: frozenset[str] = frozenset()) -> Sizes:
         """Extents with further symbols bound; ``fixed`` ones among them have one value in every call."""
@@ -99,6 +106,7 @@ def make_request(
     _check_counts(candidate, forced, {**shape, **fixed})
     folds = candidate.folds if config.ablation.algebra else ()
     skeletons = _skeletons(candidate, target, forced.skeleton)
+    _check_feed(candidate, target, forced.feed, skeletons)
     return Request(candidate, target, shape, fixed, config, forced, skeletons, folds)
 
 
@@ -110,6 +118,12 @@ def _skeletons(c: Candidate, target: Target, wanted: str | None) -> tuple[Skelet
         found = ", ".join(k.name for k in SKELETONS.values() if target.arch in k.architectures) or "none"
         raise ScheduleError(f"skeleton {wanted!r} on {target.arch}: allowed are {found}", location=c.name)
     return chosen
+
+
+def _check_feed(c: Candidate, target: Target, wanted: str | None, skeletons: tuple[Skeleton, ...]) -> None:
+    allowed = [f for f in dict.fromkeys(f for k in skeletons for f in k.feeds) if f in target.facts.features]
+    if wanted is not None and wanted not in allowed:
+        raise ScheduleError(f"feed {wanted!r} on {target.arch}: allowed are {', '.join(allowed)}", location=c.name)
 
 
 def _bound_dims(c: Candidate, bind: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -30,6 +30,10 @@ Chain = Literal["registers", "shared"]
 """How a computed operand reaches the next matmul: its fragment repacked in place, or through shared memory."""
 
 
+Feed = Literal["cp.async", "tma"]
+"""How tiles of loops reach shared memory: each thread copies chunks, or one asks the copy engine for boxes."""
+
+
 @dataclass(frozen=True)
 class Chunk:
     """The chunk length of a split, computed by the host at each call: whole tiles, and ``count * length >= extent``.
@@ -71,14 +75,17 @@ class Binding:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """One kernel: program, binding, and the skeleton that will express it. ``chain`` is an order to the emitter, not
-    a hint."""
+    """One kernel: program, binding, and the skeleton that will express it.
+
+    ``chain`` is an order to the emitter, not a hint. ``feed`` "tma": tiles that are no boxes of an array are copied.
+    """
 
     program: Program
     binding: Binding
     skeleton: str
     notes: tuple[str, ...] = ()
     chain: Chain = "registers"
+    feed: Feed = "cp.async"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Skeletons as data: what each kernel template can express, and where it exists.
 
-``cta-ring``   all warps of a block share a ring of shared-memory tiles fed by cp.async; each warp owns 16 rows;
-mma.sync m16n8k16.
+``cta-ring``   all warps of a block share a ring of shared-memory tiles; each warp owns 16 rows; mma.sync m16n8k16.
 ``warp-ring``  the same, but the warps form several teams along the reduction: each has all rows of the block, a ring
 of its own and every so-manieth trip; the fold's carry joins their states. For few rows, where memory is the limit.
 """
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Reduce
-from cleave.tile.plan import Binding, Merge
+from cleave.tile.plan import Binding, Feed, Merge
 from cleave.tile.program import Contract, Let, Loop, Program, TileTerm, Update, statements
 
 
@@ -22,6 +21,7 @@ class Skeleton:
     """Capabilities of one template.
 
     teams            into how many teams the warps may be divided, each with all rows
+    feeds            how tiles of loops may be loaded, the best first; a target need not have all
     stages           slots of a ring, the usual ones first
     rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
     column_multiple  columns of a fragment, and elements of a contracted tile, come in multiples of this
@@ -32,7 +32,7 @@ class Skeleton:
     name: str
     architectures: tuple[str, ...]
     mma: tuple[int, int, int]
-    feeds: tuple[str, ...]
+    feeds: tuple[Feed, ...]
     merges: tuple[Merge, ...]
     rows_per_warp: int
     column_multiple: int
@@ -48,7 +48,7 @@ SKELETONS: dict[str, Skeleton] = {
         name="cta-ring",
         architectures=("sm_80", "sm_90a"),
         mma=(16, 8, 16),
-        feeds=("cp.async",),
+        feeds=("tma", "cp.async"),
         merges=("none", "second-launch", "last-arriving", "cluster"),
         rows_per_warp=16,
         column_multiple=16,
@@ -61,7 +61,7 @@ SKELETONS: dict[str, Skeleton] = {
         name="warp-ring",
         architectures=("sm_80", "sm_90a"),
         mma=(16, 8, 16),
-        feeds=("cp.async",),
+        feeds=("tma", "cp.async"),
         merges=("none", "second-launch", "last-arriving", "cluster"),
         rows_per_warp=16,
         column_multiple=16,

@@ -103,4 +103,5 @@ def _binding_line(k: KernelPlan) -> str:
     chain = "; operands through shared memory" if k.chain == "shared" else ""
     teams = f" in {k.binding.teams} teams along the loops" if k.binding.teams > 1 else ""
     warps = f"{k.binding.warps} warps{teams}, {k.binding.stages} stages"
-    return f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {warps}{chain}"
+    feed = "; boxes by tma" if k.feed == "tma" else ""
+    return f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {warps}{chain}{feed}"

@@ -50,6 +50,8 @@ WAYS: tuple[tuple[Merge, int], ...] = (
     ("second-launch", 5),
     ("last-arriving", 7),
     ("last-arriving", 16),
+    ("cluster", 3),
+    ("cluster", 8),
 )
 """Every merge, with counts that do not divide the lengths."""
 

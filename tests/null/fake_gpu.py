@@ -86,6 +86,7 @@ class FakeGpu:
         self.allocated = []
         self.launched = []
         """(entry, device that the kernel was loaded on, stream)"""
+        self.encoded = []
         self.loaded = []
         """(entry, device)"""
         FakeGpu.interfaces = 0
@@ -100,6 +101,12 @@ class FakeGpu:
         owner = np.full(max(size, 1), 0 if zeroed else 255, np.uint8)
         self.allocated.append((size, zeroed, stream))
         return cuda.DeviceMemory(owner.ctypes.data, size, owner)
+
+    def encode_tensor_map(self, at, pointer, **facts):
+        """The map of this GPU is the address of its array."""
+        assert at % 64 == 0
+        self.encoded.append((pointer, facts))
+        ctypes.c_uint64.from_address(at).value = pointer
 
     def load_kernel(self, cubin, entry, *, threads, shared_bytes):
         self.loaded.append((entry, self.device))
@@ -152,6 +159,7 @@ def install(monkeypatch, kernels, *, quick=True):
         "empty": lambda shape, dtype: kind(np.full(shape, np.nan, dtype)),
         "load_kernel": gpu.load_kernel,
         "read_scalar": lambda a: float(a.array),
+        "encode_tensor_map": gpu.encode_tensor_map,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(cuda, name, fake)

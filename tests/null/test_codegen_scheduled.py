@@ -13,7 +13,7 @@ from cleave.tile.interp import run_schedule
 from cleave.tile.plan import Schedule
 from tests.null.scheduled_candidates import CASES, Case
 
-A100 = Target("sm_80")
+A100, H200 = Target("sm_80"), Target("sm_90a")
 SPLIT = [name for name in CASES if "split" in name or "flash" in name]
 
 
@@ -47,6 +47,15 @@ def test_the_best_schedule_is_emitted_right(name, rng):
     for least in (0, 1):
         sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
         assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
+@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_schedule_fed_by_boxes_is_emitted_right(name, skeleton, rng):
+    case = CASES[name]()
+    plan = schedule(case.candidate, H200, case.shape, skeleton=skeleton)[0]
+    sizes = {**case.draw(rng), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+    assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
 @pytest.mark.parametrize("name", CASES)

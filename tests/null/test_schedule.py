@@ -13,6 +13,7 @@ from numpy.random import Generator, default_rng
 
 from cleave.candidate import Candidate
 from cleave.config import Ablation, Config
+from cleave.cost.program import program_work
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis, axis
 from cleave.ir.graph import Graph, Input, Load, Output, apply, fold, load, reductions
@@ -429,3 +430,22 @@ def test_a_skeleton_may_be_forced_and_splits_switched_off() -> None:
         assert {k.skeleton for s in schedule(c, H200, bind, skeleton=name) for k in s.kernels} == {name}
     off = Config(ablation=Ablation(split=False))
     assert all(s.merge == "none" for s in schedule(c, H200, bind, off, skeleton="warp-ring"))
+
+
+def test_tiles_of_loops_come_in_boxes_where_the_target_has_them() -> None:
+    c, bind = attention(head=128, value=128).candidate, {"kv": 8, "s": 1, "t": 8192}
+    for target, feeds, default in ((H200, ("tma", "cp.async"), "tma"), (A100, ("cp.async",), "cp.async")):
+        assert {k.feed for s in schedule(c, target, bind) for k in s.kernels} == {default}
+        for feed in feeds:
+            assert {k.feed for s in schedule(c, target, bind, feed=feed) for k in s.kernels} == {feed}
+    with pytest.raises(ScheduleError, match=r"feed 'tma' on sm_80: allowed are cp\.async$"):
+        schedule(c, A100, bind, feed="tma")
+
+
+def test_boxes_cost_no_registers_for_addresses() -> None:
+    flash = flash_decoding(head=128, value=128).candidate
+    plan = schedule(flash, H200, {"kv": 8, "s": 1, "t": 8192}, skeleton="warp-ring")[0]
+    first, dims = plan.kernels[0], {**plan.bind, **plan.shape}
+    dims |= {c.symbol.name: evaluate(c.length, dims) for c in plan.chunks}
+    copied, fetched = (program_work(first.program, first.binding, dims, feed) for feed in ("cp.async", "tma"))
+    assert copied.registers - fetched.registers >= 40 and fetched.shared_bytes - copied.shared_bytes == 1024

@@ -1,24 +1,31 @@
-"""Prelude texts: what emitted kernels need of the GPU, and the same names for the emulator."""
+"""Prelude texts: what emitted kernels need of the GPU, and the same names for the emulator; more of both for boxes."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
 
+from cleave.tile.plan import Feed
+
 KERNEL_MARK = "// ---- kernel\n"
 """Ends the prelude in every emitted text."""
 
 
 @cache
-def device_prelude() -> str:
+def device_prelude(feed: Feed = "cp.async") -> str:
     """CUDA C++, ending in ``KERNEL_MARK``."""
-    return _text("device.cuh") + _text("common.cuh")
+    return _text("device.cuh") + (_text("bulk.cuh") if feed == "tma" else "") + _common(feed)
 
 
 @cache
-def emulator_prelude() -> str:
+def emulator_prelude(feed: Feed = "cp.async") -> str:
     """Plain C++ with the same names, ending in ``KERNEL_MARK``."""
-    return _text("emulator.h") + _text("common.cuh")
+    return _text("emulator.h") + (_text("bulk.h") if feed == "tma" else "") + _common(feed)
+
+
+def _common(feed: Feed) -> str:
+    text = _text("common.cuh")
+    return text.removesuffix(KERNEL_MARK) + _text("slabs.cuh") + KERNEL_MARK if feed == "tma" else text
 
 
 @cache

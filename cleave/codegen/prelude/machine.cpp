@@ -2,18 +2,21 @@
 // through arrays, asynchronous copies land at random either at once or as late as their wait allows, shared memory starts as NaN.
 // Every two bytes of shared memory remember who touched them since the last barrier, of the block, of a team of warps or of the warp:
 // an access that no barrier orders is a race. What a block writes for others has to be ordered before it arrives. The blocks of a
-// cluster are machines that take turns at random; what one reads of another a barrier of the cluster has to order.
+// cluster are machines that take turns at random; what one reads of another a barrier of the cluster has to order. Boxes of the copy
+// engine land whole, in any order, while nobody has waited for their phase; a fence orders ordinary writes before them.
 #include <ucontext.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <random>
 #include <vector>
 typedef uint32_t u32;
 typedef uint16_t u16;
 typedef uint64_t u64;
+typedef int64_t i64;
 struct Dim3 { int x; };
 Dim3 blockIdx;
 
@@ -22,6 +25,9 @@ struct Fiber {
   ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, team_epoch, warp_epoch, group; std::vector<Copy> copies;
   int wrote;  // epoch of the last write to global memory
   int cluster_epoch;
+  long fence;            // when it last ordered its writes before boxes
+  bool waiting;          // for a phase of an mbarrier
+  std::vector<int> seen; // phases of each mbarrier that it has waited for
 };
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
 struct Team { int arrived, generation; };
@@ -30,7 +36,12 @@ struct Cell {
   int write_team_epoch, read_team_epoch;  // within the team that wrote, that read last
   int write_warp_epoch, read_warp_epoch; short write_thread, reader_warp; u32 lanes;  // within the warp that wrote, that read
   int write_cluster_epoch, remote_epoch;  // barriers of the cluster before the last write, the last read by another block
+  long written;             // when an ordinary write came last
+  int box, phase;           // the mbarrier and phase of the box that wrote last, -1: none
+  bool mbarrier;
 };
+struct Mbarrier { u32 at; int pending, phase; long bytes, opened; short opener; bool live; std::vector<std::pair<u32, u32>> boxes; };
+struct Flight { u32 to; int mbarrier; u64 map[16]; int corner[5]; long bytes; };
 enum Kind : u64 { INPUT, OUTPUT, SHARED_BY_BLOCKS };
 struct Range { const unsigned char *low, *high; Kind kind; };
 struct Machine {
@@ -40,6 +51,7 @@ struct Machine {
   int team_warps;     // warps that wait together at a named barrier
   int block, rank;
   long seen, idle;
+  long clock; std::deque<Mbarrier> mbarriers; std::vector<Flight> flights;
 };
 static std::mt19937_64 chance;
 static std::vector<Machine> machines;  // the blocks of a cluster
@@ -127,14 +139,17 @@ void check_aligned(const void* p, int bytes) {
 static void shared_inside(u32 at, int bytes) {
   if ((u64)at + bytes > machine.shared.size() || at % std::min(bytes, 16)) fail("thread %d: shared address %u (%d bytes) outside or misaligned", machine.current, at, bytes);
 }
-void note_read(u32 at, int bytes) {
+static bool waited_for(const Fiber& f, const Cell& cell) {
+  return cell.box < 0 || (cell.box < (int)f.seen.size() && f.seen[cell.box] > cell.phase);
+}
+static void check_read(u32 at, int bytes) {
   shared_inside(at, bytes);
   const Fiber& f = self();
   const int warp = machine.current / 32, epoch = f.epoch;
   const u32 team = warps_of_team();
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
-    if (cell.flying) fail("race: warp %d reads shared byte %u before its copy was waited for", warp, 2 * c);
+    if (cell.flying || !waited_for(f, cell)) fail("race: warp %d reads shared byte %u before its copy was waited for", warp, 2 * c);
     if (cell.write_epoch == epoch) {
       if (cell.writer != warp && !(team >> cell.writer & 1 && cell.write_team_epoch != f.team_epoch)) fail("race: warp %d reads shared byte %u, warp %d writes it, no barrier between", warp, 2 * c, cell.writer);
       if (cell.writer == warp && cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
@@ -148,14 +163,16 @@ void note_read(u32 at, int bytes) {
     cell.lanes |= 1u << machine.current % 32;
   }
 }
-void note_write(u32 at, int bytes) {
+static void check_write(u32 at, int bytes, bool box) {
   shared_inside(at, bytes);
   const Fiber& f = self();
   const int warp = machine.current / 32, epoch = f.epoch;
   const u32 team = warps_of_team();
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
-    if (cell.flying) fail("race: warp %d writes shared byte %u while a copy to it is under way", warp, 2 * c);
+    if (cell.flying || !waited_for(f, cell)) fail("race: warp %d writes shared byte %u while a copy to it is under way", warp, 2 * c);
+    if (box && cell.written > std::max(f.fence, machine.fibers[cell.write_thread < 0 ? machine.current : cell.write_thread].fence))
+      fail("race: thread %d asks for a box over shared byte %u, no fence after ordinary writes", machine.current, 2 * c);
     if (cell.write_epoch == epoch) {
       if (cell.writer != warp && !(team >> cell.writer & 1 && cell.write_team_epoch != f.team_epoch)) fail("race: warps %d and %d write shared byte %u, no barrier between", warp, cell.writer, 2 * c);
       if (cell.writer == warp && cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
@@ -166,11 +183,18 @@ void note_write(u32 at, int bytes) {
       if (cell.reader_warp == warp && cell.read_warp_epoch == f.warp_epoch && (cell.lanes & ~(1u << machine.current % 32)))
         fail("race: thread %d writes shared byte %u, others of its warp read it, no barrier between, in one warp", machine.current, 2 * c);
     }
+    if (box) { cell.write_epoch = -1; continue; }
+    cell.written = machine.clock; cell.box = -1;
     cell.write_epoch = epoch; cell.writer = (short)warp; cell.write_team_epoch = f.team_epoch;
     if (cell.remote_epoch == f.cluster_epoch) fail("race: thread %d writes shared byte %u, another block reads it, no barrier of the cluster between", machine.current, 2 * c);
     cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch; cell.write_cluster_epoch = f.cluster_epoch;
   }
 }
+static void refuse_mbarrier(u32 at, int bytes) {
+  for (u32 c = at / 2; c < (at + bytes) / 2; c++) if (machine.cells[c].mbarrier) fail("thread %d touches shared byte %u, part of an mbarrier", machine.current, 2 * c);
+}
+void note_read(u32 at, int bytes) { check_read(at, bytes); refuse_mbarrier(at, bytes); }
+void note_write(u32 at, int bytes) { machine.clock++; check_write(at, bytes, false); refuse_mbarrier(at, bytes); }
 // ---- blocks of a cluster
 static void cluster_meet() {
   Fiber& f = self();
@@ -222,6 +246,115 @@ void copies_wait_for(int left) {
   f.copies.swap(open);
 }
 
+// ---- boxes: an mbarrier's phase is over once its thread has arrived and all bytes that it expects are there
+static int mbarrier_at(u32 at) {
+  for (int i = (int)machine.mbarriers.size(); i-- > 0;) if (machine.mbarriers[i].live && machine.mbarriers[i].at == at) return i;
+  fail("thread %d: no mbarrier at shared byte %u", machine.current, at);
+  return -1;
+}
+static void set_mbarrier(u32 at, bool is) { for (u32 c = at / 2; c < at / 2 + 4; c++) machine.cells[c].mbarrier = is; }
+void mbarrier_open(u32 at) {
+  note_write(at, 8);
+  set_mbarrier(at, true);
+  machine.mbarriers.push_back({at, 1, 0, 0, machine.clock, (short)machine.current, true, {}});
+}
+void mbarrier_close(u32 at) {
+  const int i = mbarrier_at(at);
+  machine.clock++;
+  check_write(at, 8, false);
+  set_mbarrier(at, false);
+  machine.mbarriers[i].live = false;
+  const Fiber& f = self();
+  for (const auto& [low, high] : machine.mbarriers[i].boxes)  // what landed is ordinary memory from here, after a barrier also for others
+    for (u32 c = low / 2; c < high / 2; c++) {
+      Cell& cell = machine.cells[c];
+      if (cell.box != i) continue;
+      if (!waited_for(f, cell)) fail("thread %d closes the mbarrier at shared byte %u before its last phase was waited for", machine.current, at);
+      cell.box = -1; cell.write_epoch = f.epoch; cell.writer = (short)(machine.current / 32); cell.write_team_epoch = f.team_epoch;
+      cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch;
+    }
+}
+void boxes_may_follow() { self().fence = ++machine.clock; }
+static void advance(Mbarrier& b) { if (b.pending == 0 && b.bytes == 0) { b.pending = 1; b.phase++; machine.progress++; } }
+void mbarrier_expect(u32 at, int bytes) {
+  Mbarrier& b = machine.mbarriers[mbarrier_at(at)];
+  check_read(at, 8);
+  if (b.pending == 0) fail("thread %d arrives twice in one phase of the mbarrier at shared byte %u", machine.current, at);
+  b.bytes += bytes; b.pending--;
+  advance(b);
+}
+void mbarrier_wait(u32 at, int parity) {
+  const int i = mbarrier_at(at);
+  check_read(at, 8);
+  self().waiting = true;
+  while ((machine.mbarriers[i].phase & 1) == parity) yield();
+  Fiber& f = self();
+  f.waiting = false;
+  if ((int)f.seen.size() <= i) f.seen.resize(i + 1, 0);
+  f.seen[i] = machine.mbarriers[i].phase;
+}
+// The map as the emulator packs it: address, axes, bytes of a box's row, of an element, then five each of extents, box, and strides
+// in bytes, 16 bits for the box.
+struct Map {
+  const unsigned char* base; int rank, swizzle, item; i64 dims[5], strides[5]; int box[5];
+  explicit Map(const u64* w) {
+    base = (const unsigned char*)w[0]; rank = (int)(w[1] & 0xff); swizzle = (int)(w[1] >> 8 & 0xffff); item = (int)(w[1] >> 24 & 0xff);
+    for (int i = 0; i < 5; i++) {
+      dims[i] = (i64)w[2 + i]; strides[i] = i == 0 ? item : (i64)w[6 + i];
+      box[i] = (int)(w[11 + i / 4] >> (16 * (i % 4)) & 0xffff);
+    }
+  }
+  i64 count() const { i64 n = 1; for (int i = 0; i < rank; i++) n *= box[i]; return n; }
+};
+void copy_box_at(u32 to, const u64* words, u32 at, const int* coordinates, int rank) {
+  const Map map(words);
+  const int i = mbarrier_at(at);
+  Mbarrier& b = machine.mbarriers[i];
+  if (rank != map.rank) fail("thread %d gives %d coordinates for a map of %d axes", machine.current, rank, map.rank);
+  if (to % (8 * map.swizzle)) fail("thread %d asks for a box at shared byte %u, no multiple of %d", machine.current, to, 8 * map.swizzle);
+  if (b.opened > std::max(self().fence, machine.fibers[b.opener].fence)) fail("thread %d asks for a box, no fence after the mbarrier was opened", machine.current);
+  const long bytes = (long)map.count() * map.item;
+  machine.clock++;
+  for (u32 c = to; c < to + bytes; c += 16) check_write(c, 16, true);
+  for (u32 c = to / 2; c < (to + bytes) / 2; c++) { machine.cells[c].flying++; machine.cells[c].box = i; machine.cells[c].phase = b.phase; }
+  refuse_mbarrier(to, (int)bytes);
+  const std::pair<u32, u32> region = {to, to + (u32)bytes};
+  if (std::find(b.boxes.begin(), b.boxes.end(), region) == b.boxes.end()) b.boxes.push_back(region);
+  Flight flight = {to, i, {}, {}, bytes};
+  memcpy(flight.map, words, sizeof flight.map);
+  memcpy(flight.corner, coordinates, rank * sizeof(int));
+  machine.flights.push_back(flight);
+}
+static void land(int which) {
+  Machine& m = machine;
+  const Flight f = m.flights[which];
+  m.flights.erase(m.flights.begin() + which);
+  const Map map(f.map);
+  const i64 count = map.count();
+  for (i64 n = 0; n < count; n++) {
+    i64 rest = n, offset = 0;
+    bool inside = true;
+    for (int i = 0; i < map.rank; i++) {
+      const i64 at = f.corner[i] + rest % map.box[i];
+      rest /= map.box[i];
+      inside &= at >= 0 && at < map.dims[i];
+      offset += at * map.strides[i];
+    }
+    u32 at = f.to + (u32)(n * map.item);
+    at ^= at >> 3 & (u32)(map.swizzle - 16);  // the engine permutes 16-byte chunks by the bits of the address
+    if (inside) memcpy(&m.shared[at], map.base + offset, map.item); else memset(&m.shared[at], 0, map.item);
+  }
+  for (u32 c = f.to / 2; c < (f.to + f.bytes) / 2; c++) m.cells[c].flying--;
+  m.mbarriers[f.mbarrier].bytes -= f.bytes;
+  advance(m.mbarriers[f.mbarrier]);
+  m.progress++;
+}
+static bool land_one() {
+  if (machine.flights.empty()) return false;
+  land((int)(chance() % machine.flights.size()));
+  return true;
+}
+
 // ---- integers that do not fit: g++ calls these where it is told to check signed arithmetic
 #define OVERFLOWS(name, what) extern "C" void __ubsan_handle_##name(void*, void*, void*) { fail("thread %d: " what, machine.current); }
 extern "C" void __ubsan_handle_negate_overflow(void*, void*) { fail("thread %d: an integer has no negative", machine.current); }
@@ -241,14 +374,14 @@ const float* half_table() {
 static void start_block(void (*entry)(int)) {
   Machine& m = machine;
   std::fill(m.shared.begin(), m.shared.end(), 0xff);
-  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0, -1, -1});
-  m.arrived = m.generation = 0; m.arrival = -1; m.seen = -1; m.idle = m.progress = 0;
+  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0, -1, -1, 0, -1, -1, false});
+  m.arrived = m.generation = 0; m.arrival = -1; m.seen = -1; m.idle = m.progress = 0; m.clock = 0; m.mbarriers.clear(); m.flights.clear();
   for (Warp& w : m.warps) w.arrived = w.generation = 0;
   for (Team& t : m.teams) t.arrived = t.generation = 0;
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
     f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.group = 0; f.copies.clear();
-    f.wrote = -1; f.cluster_epoch = 0;
+    f.wrote = -1; f.cluster_epoch = 0; f.fence = 0; f.waiting = false; f.seen.clear();
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
     makecontext(&f.context, (void (*)())entry, 1, i);
@@ -265,9 +398,19 @@ static bool run_warp() {
     for (int i = 32 * w; i < 32 * w + 32; i++) { const Fiber& f = m.fibers[i]; left |= !f.done; can |= !f.done && !(f.blocked && f.generation == m.generation); }
     if (can) ready.push_back(w);
   }
-  if (!left) return false;
+  if (!left) {
+    if (m.flights.empty()) return false;
+    failed = true; snprintf(message, sizeof message, "block %d ends while a box is under way", blockIdx.x); return false;
+  }
+  if (!m.flights.empty() && chance() % 16 == 0) land_one();
   if (ready.empty() || m.idle > 64 * warps * (long)machines.size()) {
-    failed = true; snprintf(message, sizeof message, "deadlock in block %d: not every thread reaches the same barrier", blockIdx.x); return false;
+    if (land_one()) return true;
+    int waits = -1;
+    for (int i = 0; i < m.threads; i++) if (!m.fibers[i].done && m.fibers[i].waiting) waits = i;
+    failed = true;
+    if (waits >= 0) snprintf(message, sizeof message, "deadlock in block %d: thread %d waits for bytes that no box brings", blockIdx.x, waits);
+    else snprintf(message, sizeof message, "deadlock in block %d: not every thread reaches the same barrier", blockIdx.x);
+    return false;
   }
   const int w = ready[chance() % ready.size()];
   const int passes = chance() % 3 ? 1 + (int)(chance() % 64) : 1 << 20;  // a warp may run far ahead
@@ -283,6 +426,7 @@ static bool run_warp() {
     }
     if (!ran || m.progress == before) break;
   }
+  if (m.idle && chance() & 1) land_one();
   long progress = 0;  // a block that waits for another one of its cluster is not stuck
   for (const Machine& other : machines) progress += other.progress;
   m.idle = progress == m.seen ? m.idle + 1 : 0;

@@ -1,0 +1,218 @@
+"""Rings fed by boxes: one thread of the team asks the copy engine, an mbarrier a slot counts the bytes that land.
+
+Discipline, with S slots and the boxes of one trip in one phase of its slot's mbarrier:
+
+    before the loop   the thread opens S mbarriers, fences, asks for S trips; the team meets
+    each trip         everyone waits for the phase of the slot; compute; the team meets; the thread asks for trip + S
+    after the loop    the thread closes the mbarriers; the team meets
+
+The engine fills with zero what lies outside the array, and only that. Rows of a tile that lie beyond the end of their
+axis and inside the array are cleared by the team before anyone reads: they may hold NaN, and 0 times it is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cleave.codegen.emission import CHUNK, Emission
+from cleave.codegen.expression import At, index_text
+from cleave.codegen.feed import Tile
+from cleave.codegen.layout import SharedTile
+from cleave.codegen.range import covered, multiple_of, varies
+from cleave.ir.axis import Axis
+from cleave.ir.index import Index, Max, Min, index
+from cleave.ir.op import DTYPES
+from cleave.kernel import TensorMap
+from cleave.tile.box import WIDEST, rest_of, row_dimension, slab_bytes
+from cleave.tile.program import Loop
+
+ALIGNMENT = 1024
+"""Bytes after which the engine's swizzle repeats."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A tile that is fetched in boxes, side by side.
+
+    coordinates  innermost first; those of the first box
+    beyond       the end of the tile's rows where the array goes on, None: it ends there as well
+    """
+
+    tile: Tile
+    source: TensorMap
+    row: Axis
+    coordinates: tuple[Index, ...]
+    beyond: Index | None
+
+    @property
+    def slabs(self) -> tuple[int, int]:
+        """Chunks of a slab's row, and rows."""
+        return self.source.swizzle // 16, self.tile.rows
+
+    @property
+    def count(self) -> int:
+        return self.tile.chunks * 16 // self.source.swizzle
+
+
+def box_of(em: Emission, tile: Tile, s: Loop) -> Box | None:
+    """How a tile of a loop is fetched in boxes; None: its threads copy it."""
+    memory, row = em.memory[tile.load.input], _row(em, tile)
+    width = slab_bytes(tile.chunks * 16)
+    if em.feed != "tma" or row is None or width is None or em.parameters.is_written(memory) or tile.rows > WIDEST:
+        return None
+    shape, indices = [em.fix(n) for n in memory.shape], [em.fix(i) for i in tile.load.indices]
+    inside = frozenset(em.load_axes(tile.load))
+    dimension = row_dimension(shape, indices, row, tile.along, inside, lambda i: multiple_of(em, i), DTYPES[tile.dtype])
+    if dimension is None:
+        return None
+    ends = {a: _end(shape[n], indices[n], a) for a, n in ((row, dimension), (tile.along, len(shape) - 1))}
+    if not _ends_together(em, tile.along, ends[tile.along], s):
+        return None
+    beyond = None if _ends_together(em, row, ends[row], s) else em.extent(row)
+    if beyond is not None and (row in em.rows or varies(em, beyond)):
+        return None
+    corner = [1] * len(shape)
+    corner[-1], corner[dimension] = width // DTYPES[tile.dtype], tile.rows
+    source = TensorMap(
+        tile.load.input,
+        tile.dtype,
+        tuple(reversed(shape)),
+        tuple(reversed(_strides(shape, DTYPES[tile.dtype]))),
+        tuple(reversed(corner)),
+        width,
+    )
+    return Box(tile, source, row, tuple(reversed(indices)), beyond)
+
+
+def _row(em: Emission, tile: Tile) -> Axis | None:
+    if tile.row is not None:
+        return tile.row
+    return em.rows[0] if len(em.rows) == 1 and em.used_rows == em.block_rows else None
+
+
+def _strides(shape: Sequence[Index], item_bytes: int) -> list[Index]:
+    """Bytes between neighbours on all axes but the last."""
+    out, step = list[Index](), index(item_bytes)
+    for n in reversed(shape[1:]):
+        step = step * n
+        out.insert(0, step)
+    return out
+
+
+# ---- where a tile ends and where its array ends
+
+
+def _end(extent: Index, position: Index, a: Axis) -> Index:
+    """The first position of an axis that lies outside the array."""
+    rest = rest_of(position, a)
+    assert rest is not None
+    return extent - rest
+
+
+def _ends_together(em: Emission, a: Axis, end: Index, s: Loop) -> bool:
+    """Whether all positions of a tile that lie beyond the axis lie outside the array.
+
+    An axis ends at the least of its bounds. A bound that whole tiles meet cuts none: a tile starts before it.
+    """
+    if covered(em, a):
+        return True
+    before = _bounds(em.fix(s.upper)) if a is s.axis else _bounds(em.extent(a)) if a in em.program.grid else ()
+    size = em.size(a)
+    return all(
+        bound == end or (bound in before and multiple_of(em, bound) % size == 0 and em.start_multiples[a] % size == 0)
+        for bound in _bounds(em.extent(a))
+    )
+
+
+def _bounds(extent: Index) -> tuple[Index, ...]:
+    """A position, which is not negative, is below an extent if it is below all of these."""
+    match extent.atom:
+        case Max(a, b) if b.constant is not None and b.constant <= 0:
+            return _bounds(a)
+        case Max(a, b) if a.constant is not None and a.constant <= 0:
+            return _bounds(b)
+        case Min(a, b):
+            return (*_bounds(a), *_bounds(b))
+        case _:
+            return (extent,)
+
+
+# ---- lines
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The boxes of one ring. ``full``: C++ name of the address of the first slot's mbarrier."""
+
+    parts: tuple[tuple[Box, SharedTile], ...]
+    full: str
+    slots: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(box.tile.bytes for box, _ in self.parts)
+
+
+def boxes(em: Emission, parts: Sequence[tuple[Box, SharedTile]], slots: int, axis: str) -> Boxes:
+    full = em.names.fresh(f"{axis}_full")
+    em.writer.line(f"const u32 {full} = {em.allot(slots * 8)};")
+    return Boxes(tuple(parts), full, slots)
+
+
+def layout(box: Box, plain: SharedTile) -> SharedTile:
+    return replace(plain, slabs=box.slabs)
+
+
+def one_thread(em: Emission) -> str:
+    return f"if ({em.team.thread} == 0)"
+
+
+def open_ring(em: Emission, boxes: Boxes) -> None:
+    """Lines of the one thread; the team meets afterwards."""
+    with em.writer.unrolled("p", boxes.slots):
+        em.writer.line(f"mbarrier_open({boxes.full} + p * 8);")
+    em.writer.line("boxes_may_follow();")
+
+
+def close_ring(em: Emission, boxes: Boxes) -> None:
+    with em.writer.block(one_thread(em)), em.writer.unrolled("p", boxes.slots):
+        em.writer.line(f"mbarrier_close({boxes.full} + p * 8);")
+
+
+def ask(em: Emission, boxes: Boxes, slot: str) -> None:
+    """Ask for the boxes of the trip whose position is open, into a slot: lines of the one thread."""
+    full = f"{boxes.full} + {slot} * 8"
+    em.writer.line(f"mbarrier_expect({full}, {boxes.bytes});")
+    for box, where in boxes.parts:
+        name, tile = em.parameters.map(box.source), box.tile
+        at = At({a: em.starts[a] for a in (box.row, tile.along)})
+        first, *others = (index_text(em, i, at) for i in box.coordinates)
+        to = f"{where.address}_ring + {slot} * {tile.bytes}"
+        if box.count == 1:
+            em.writer.line(f"copy_box({to}, {name}, {full}, {', '.join((first, *others))});")
+            continue
+        width, rows = box.slabs
+        with em.writer.unrolled("c", box.count):
+            to, first = f"{to} + c * {rows * width * 16}", f"{first} + c * {width * CHUNK}"
+            em.writer.line(f"copy_box({to}, {name}, {full}, {', '.join((first, *others))});")
+
+
+def wait(em: Emission, boxes: Boxes, slot: str, phase: str) -> None:
+    em.writer.line(f"mbarrier_wait({boxes.full} + {slot} * 8, {phase});")
+
+
+def clear_beyond(em: Emission, boxes: Boxes) -> None:
+    """Rows that landed from beyond the end of their axis become zero."""
+    for box, where in boxes.parts:
+        if box.beyond is None:
+            continue
+        tile, end, start = box.tile, index_text(em, box.beyond, At()), em.starts[box.row]
+        with em.writer.block(f"if ({start} + {tile.rows} > {end})"):
+            count = tile.rows * tile.chunks
+            with em.writer.block(f"for (int x = {em.team.thread}; x < {count}; x += {em.team.threads})"):
+                em.writer.line(f"const int r = x / {tile.chunks}, c = x % {tile.chunks};")
+                place = f"{where.address} + {where.chunk('r', 'c')}"
+                em.writer.line(f"if ({start} + r >= {end}) clear_chunk({place});")
+            em.writer.line("boxes_may_follow();")
+            em.writer.line(em.team.barrier)

@@ -1,0 +1,31 @@
+// ---- boxes: copies by the copy engine (sm_90). A tensor map says where they lie; an mbarrier counts the bytes that have landed.
+#undef SHARED_MEMORY
+#define SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]  // the engine's swizzle follows the bits of addresses
+struct __align__(64) TensorMap { u64 words[16]; };
+DEV void mbarrier_open(u32 address) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address) : "memory"); }
+DEV void mbarrier_close(u32 address) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(address) : "memory"); }
+// Orders ordinary stores to shared memory, mbarriers among them, before boxes that are asked for later.
+DEV void boxes_may_follow() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEV void mbarrier_expect(u32 address, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(address), "r"(bytes) : "memory"); }
+// Every thread that reads what landed waits itself. The phase of a parity is over once its bytes are there.
+DEV void mbarrier_wait(u32 address, int parity) {
+  u32 over;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(over) : "r"(address), "r"(parity) : "memory");
+  } while (!over); }
+#define CLEAVE_BOX "cp.async.bulk.tensor."
+#define CLEAVE_TO ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1) {
+  asm volatile(CLEAVE_BOX "2d" CLEAVE_TO "{%3, %4}], [%2];" :: "r"(to), "l"(&box), "r"(address), "r"(c0), "r"(c1) : "memory"); }
+DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1, int c2) {
+  asm volatile(CLEAVE_BOX "3d" CLEAVE_TO "{%3, %4, %5}], [%2];" :: "r"(to), "l"(&box), "r"(address), "r"(c0), "r"(c1), "r"(c2) : "memory"); }
+DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1, int c2, int c3) {
+  asm volatile(CLEAVE_BOX "4d" CLEAVE_TO "{%3, %4, %5, %6}], [%2];"
+    :: "r"(to), "l"(&box), "r"(address), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory"); }
+DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile(CLEAVE_BOX "5d" CLEAVE_TO "{%3, %4, %5, %6, %7}], [%2];"
+    :: "r"(to), "l"(&box), "r"(address), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory"); }

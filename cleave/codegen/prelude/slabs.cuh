@@ -1,0 +1,12 @@
+
+// A tile of boxes lies in slabs of CHUNKS 16-byte chunks a row, one after the other; inside a slab the swizzle is the copy engine's.
+template <int CHUNKS, int ROWS> DEV u32 slabs(int row, int chunk) {
+  return (u32)(chunk / CHUNKS * (ROWS * CHUNKS * 16)) + swizzle<CHUNKS>(row, chunk % CHUNKS);
+}
+template <class T, int CHUNKS, int ROWS> DEV float slab_read(u32 tile, int row, int column) {
+  return shared_read<T>(tile + slabs<CHUNKS, ROWS>(row, column >> 3) + (column & 7) * 2);
+}
+DEV void clear_chunk(u32 address) {
+  const u32 words[4] = {0u, 0u, 0u, 0u};
+  shared_write_chunk(address, words);
+}

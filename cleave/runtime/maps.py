@@ -1,0 +1,53 @@
+"""Tensor maps in argument lists: 128 bytes by value, encoded by the driver for an address, kept for later calls."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import partial
+
+from cleave.runtime import cuda
+from cleave.runtime.plan import MapOf
+
+SIZE = 128
+_ALIGNMENT = 64
+_KEPT = 256
+"""Addresses whose maps are remembered, the newest."""
+
+
+class TensorMapArgument:
+    """The map of one array at ``address``, which stays; what it holds follows the address of the array."""
+
+    def __init__(self, value: MapOf) -> None:
+        self._memory = (ctypes.c_ubyte * (SIZE + _ALIGNMENT))()
+        self.address = -(-ctypes.addressof(self._memory) // _ALIGNMENT) * _ALIGNMENT
+        self._encode = partial(
+            cuda.encode_tensor_map,
+            self.address,
+            dtype=value.dtype,
+            dims=value.dims,
+            strides=value.strides,
+            box=value.box,
+            swizzle=value.swizzle,
+            location=value.buffer,
+        )
+        self._empty = 0 in value.dims
+        self._pointer: int | None = None
+        self._known: dict[int, bytes] = {}
+
+    def point_to(self, pointer: int) -> None:
+        """Describe the array at an address of the device; nothing if it stands there. Errors: LaunchError.
+
+        An array without elements has no map, and no kernel asks for a box of it.
+        """
+        if pointer == self._pointer or self._empty:
+            return
+        self._pointer = None
+        known = self._known.get(pointer)
+        if known is None:
+            self._encode(pointer)
+            if len(self._known) >= _KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[pointer] = ctypes.string_at(self.address, SIZE)
+        else:
+            ctypes.memmove(self.address, known, SIZE)
+        self._pointer = pointer

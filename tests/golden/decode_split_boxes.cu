@@ -1,0 +1,1300 @@
+// What the emitted text needs of the GPU: movement, matmul of fragments, conversions. No include, so NVRTC parses little.
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned long long u64;
+typedef long long i64;
+#define DEV static __device__ __forceinline__
+#define SHARED_MEMORY(name) extern __shared__ __align__(128) unsigned char name[]
+#define NEG_INF __int_as_float(0xff800000)
+#define POS_INF __int_as_float(0x7f800000)
+#define NOT_A_NUMBER __int_as_float(0x7fffffff)
+struct f16 { u16 bits; };
+struct bf16 { u16 bits; };
+
+DEV u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
+DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// ---- conversions
+DEV float to_float(float x) { return x; }
+DEV float to_float(f16 x) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits)); return r; }
+DEV float to_float(bf16 x) { return __int_as_float((int)((u32)x.bits << 16)); }
+template <class T> struct Convert;
+template <> struct Convert<float> { static __device__ __forceinline__ float of(float x) { return x; } };
+template <> struct Convert<f16> {
+  static __device__ __forceinline__ f16 of(float x) { f16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x)); return r; }
+  static __device__ __forceinline__ u32 two(float low, float high) {
+    u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+};
+template <> struct Convert<bf16> {
+  static __device__ __forceinline__ bf16 of(float x) { bf16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x)); return r; }
+  static __device__ __forceinline__ u32 two(float low, float high) {
+    u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+};
+
+// ---- arithmetic. Maximum and minimum propagate NaN, as the meaning of graphs does.
+DEV float exp2_of(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float log2_of(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float recip_of(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float sqrt_of(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float rsqrt_of(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEV float tanh_of(float x) { return tanhf(x); }
+DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+DEV void warp_barrier() { __syncwarp(); }
+DEV void block_barrier() { __syncthreads(); }
+template <int THREADS> DEV void team_barrier(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 1), "n"(THREADS) : "memory"); }
+
+// ---- global memory. Temporaries that another block wrote are read past the first-level cache.
+template <class T> DEV float read(const T* p, bool ok) { return ok ? to_float(*p) : 0.f; }
+DEV int read_index(const int* p, bool ok) { return ok ? __ldg(p) : 0; }
+DEV int read_index(const i64* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
+DEV int read_index(const unsigned char* p, bool ok) { return ok ? (int)__ldg(p) : 0; }
+// No branch: several of them go out together.
+DEV float read_fresh(const float* p, bool ok) {
+  float x;
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; mov.f32 %0, 0f00000000; @p ld.global.cg.f32 %0, [%1];}"
+    : "=f"(x) : "l"(p), "r"((int)ok) : "memory");
+  return x; }
+DEV void read_fresh_two(float& x, float& y, const float* p, bool ok) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; mov.f32 %0, 0f00000000; mov.f32 %1, 0f00000000; @p ld.global.cg.v2.f32 {%0, %1}, [%2];}"
+    : "=f"(x), "=f"(y) : "l"(p), "r"((int)ok) : "memory"); }
+template <class T> DEV void write(T* p, float x) { *p = Convert<T>::of(x); }
+template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Convert<T>::two(x, y); }
+DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
+template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
+
+// ---- shared memory, addresses in bytes
+template <class T> DEV float shared_read(u32 address) {
+  T x; asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x.bits) : "r"(address) : "memory"); return to_float(x); }
+template <class T> DEV void shared_write(u32 address, float x) {
+  asm volatile("st.shared.u16 [%0], %1;" :: "r"(address), "h"(Convert<T>::of(x).bits) : "memory"); }
+DEV float shared_read_float(u32 address) {
+  float x; asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
+DEV void shared_write_float(u32 address, float x) { asm volatile("st.shared.f32 [%0], %1;" :: "r"(address), "f"(x) : "memory"); }
+DEV void shared_read_two(float& x, float& y, u32 address) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory"); }
+DEV void shared_write_two(u32 address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(address), "f"(x), "f"(y) : "memory"); }
+DEV void shared_write_word(u32 address, u32 x) { asm volatile("st.shared.u32 [%0], %1;" :: "r"(address), "r"(x) : "memory"); }
+DEV void shared_write_chunk(u32 address, const u32 (&x)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" :: "r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory"); }
+
+// ---- asynchronous copies: 16 bytes, of which the first `bytes` come from global memory and the rest are zero
+DEV void copy_chunk(u32 to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory"); }
+DEV void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+
+// ---- fragments
+DEV void load_matrices(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory"); }
+DEV void load_matrices_transposed(u32 (&r)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory"); }
+template <class T> struct Multiply;
+#define CLEAVE_MULTIPLY(T, NAME) \
+  template <> struct Multiply<T> { static __device__ __forceinline__ void add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)); } };
+CLEAVE_MULTIPLY(f16, "f16")
+CLEAVE_MULTIPLY(bf16, "bf16")
+template <class T> DEV void multiply_add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { Multiply<T>::add(d, a, b0, b1); }
+
+// ---- blocks that wait for each other
+// What a barrier ordered before it is published, and what others published before they arrived may be read after it.
+DEV int arrive(int* counter) {
+  int r; asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory"); return r; }
+DEV void reset(int* counter) { *counter = 0; }
+
+// ---- blocks of a cluster, which reach each other's shared memory
+DEV void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory"); }
+DEV void cluster_leave() {  // keeps the memory of this block until the others have read it; orders nothing else
+  asm volatile("barrier.cluster.arrive.relaxed;\n barrier.cluster.wait;" ::: "memory"); }
+DEV u32 cluster_address(u32 address, int rank) {
+  u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r; }
+// Without a predicate, which would make every read convert its address anew.
+DEV float cluster_read(u32 address) {
+  float x; asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
+DEV void cluster_read_two(float& x, float& y, u32 address) {
+  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory"); }
+// ---- boxes: copies by the copy engine (sm_90). A tensor map says where they lie; an mbarrier counts the bytes that have landed.
+#undef SHARED_MEMORY
+#define SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]  // the engine's swizzle follows the bits of addresses
+struct __align__(64) TensorMap { u64 words[16]; };
+DEV void mbarrier_open(u32 address) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address) : "memory"); }
+DEV void mbarrier_close(u32 address) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(address) : "memory"); }
+// Orders ordinary stores to shared memory, mbarriers among them, before boxes that are asked for later.
+DEV void boxes_may_follow() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEV void mbarrier_expect(u32 address, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(address), "r"(bytes) : "memory"); }
+// Every thread that reads what landed waits itself. The phase of a parity is over once its bytes are there.
+DEV void mbarrier_wait(u32 address, int parity) {
+  u32 over;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(over) : "r"(address), "r"(parity) : "memory");
+  } while (!over); }
+#define CLEAVE_BOX "cp.async.bulk.tensor."
+#define CLEAVE_TO ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1) {
+  asm volatile(CLEAVE_BOX "2d" CLEAVE_TO "{%3, %4}], [%2];" :: "r"(to), "l"(&box), "r"(address), "r"(c0), "r"(c1) : "memory"); }
+DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1, int c2) {
+  asm volatile(CLEAVE_BOX "3d" CLEAVE_TO "{%3, %4, %5}], [%2];" :: "r"(to), "l"(&box), "r"(address), "r"(c0), "r"(c1), "r"(c2) : "memory"); }
+DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1, int c2, int c3) {
+  asm volatile(CLEAVE_BOX "4d" CLEAVE_TO "{%3, %4, %5, %6}], [%2];"
+    :: "r"(to), "l"(&box), "r"(address), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory"); }
+DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile(CLEAVE_BOX "5d" CLEAVE_TO "{%3, %4, %5, %6, %7}], [%2];"
+    :: "r"(to), "l"(&box), "r"(address), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory"); }
+// Shared by the GPU and the emulator: plain C++.
+DEV int least(int a, int b) { return a < b ? a : b; }
+DEV int greatest(int a, int b) { return a > b ? a : b; }
+DEV float where(bool ok, float x) { return ok ? x : 0.f; }
+DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
+DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
+DEV i64 floor_divide(i64 a, i64 b) { i64 q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
+DEV i64 floor_modulo(i64 a, i64 b) { return a - floor_divide(a, b) * b; }
+// x / n for 0 <= x < 2^31 and n >= 1, given min(2^31 - 1, floor(2^31 / n)): the product is at most one too small.
+DEV int quotient(int x, int n, int reciprocal) {
+  const int q = (int)multiply_high(2u * (u32)x, (u32)reciprocal);
+  return q + (x - q * n >= n);
+}
+template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
+template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
+
+// A shared tile is rows of 16-byte chunks. Chunks are permuted so that eight rows of one chunk column meet all banks.
+template <int CHUNKS> DEV u32 swizzle(int row, int chunk) {
+  const int group = CHUNKS & -CHUNKS, mask = (group < 8 ? group : 8) - 1, step = CHUNKS < 8 && group == CHUNKS ? 8 / CHUNKS : 1;
+  return (u32)((row * CHUNKS + (chunk ^ ((row / step) & mask))) * 16);
+}
+template <class T, int CHUNKS> DEV float tile_read(u32 tile, int row, int column) {
+  return shared_read<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2);
+}
+template <class T, int CHUNKS> DEV void tile_write(u32 tile, int row, int column, float x) {
+  shared_write<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2, x);
+}
+// Up to eight elements at any alignment, the rest zero.
+template <class T> DEV void copy_elements(u32 to, const T* from, int count) {
+  if (count >= 8 && ((u64)from & 15) == 0) { copy_chunk(to, from, 16); return; }
+  u32 words[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++)
+    words[j] = (2 * j < count ? bits_at(from + 2 * j) : 0u) | ((2 * j + 1 < count ? (u32)bits_at(from + 2 * j + 1) : 0u) << 16);
+  shared_write_chunk(to, words);
+}
+template <class T> DEV void write_pair(T* p, float x, float y, bool second) {
+  if (second && ((u64)p & (2 * sizeof(T) - 1)) == 0) { write_two(p, x, y); return; }
+  write(p, x);
+  if (second) write(p + 1, y);
+}
+DEV void read_fresh_pair(float& x, float& y, const float* p, bool first, bool second) {
+  if (second && ((u64)p & 7) == 0) { read_fresh_two(x, y, p, true); return; }
+  x = read_fresh(p, first);
+  y = read_fresh(p + 1, second);
+}
+
+// exp_diff(a, b) = exp(a - b), and 0 where a = -inf whatever b. The base of b is finite, so that -inf minus it stays -inf. The
+// difference comes first: scaled values that are large and equal would not cancel.
+#define LOG2_E 1.44269504f
+DEV float exp_of(float a) { return exp2_of(a * LOG2_E); }
+DEV float exp_base(float b) { return maximum(b, -3.402823466e+38f); }
+DEV float exp_diff(float a, float b) { return exp_of(a - exp_base(b)); }
+DEV float exp2_base(float b) { return exp_base(b * LOG2_E); }  // of scores up to some 1e5: their products cancel well enough
+DEV float square(float a) { return a * a; }
+DEV float log_of(float a) { return log2_of(a) * 0.693147181f; }
+DEV float recip0(float a) { return a == 0.f ? 0.f : recip_of(a); }
+DEV float sigmoid(float a) {  // without overflow on either side
+  const float z = exp_of(-fabsf(a)), r = recip_of(1.f + z);
+  return a < 0.f ? z * r : r;
+}
+DEV float silu(float a) { return a * sigmoid(a); }
+DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
+DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
+DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
+
+// A tile of boxes lies in slabs of CHUNKS 16-byte chunks a row, one after the other; inside a slab the swizzle is the copy engine's.
+template <int CHUNKS, int ROWS> DEV u32 slabs(int row, int chunk) {
+  return (u32)(chunk / CHUNKS * (ROWS * CHUNKS * 16)) + swizzle<CHUNKS>(row, chunk % CHUNKS);
+}
+template <class T, int CHUNKS, int ROWS> DEV float slab_read(u32 tile, int row, int column) {
+  return shared_read<T>(tile + slabs<CHUNKS, ROWS>(row, column >> 3) + (column & 7) * 2);
+}
+DEV void clear_chunk(u32 address) {
+  const u32 words[4] = {0u, 0u, 0u, 0u};
+  shared_write_chunk(address, words);
+}
+// ---- kernel
+extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __restrict__ q_2, float* pm, float* pl, float* po, int* part_arrived, f16* out, float* lse, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, int dim_kv, int reciprocal_dim_kv, int dim_b, int reciprocal_dim_b, int s_tiles, int dim_s, i64 stride_kv_s, i64 stride_s, i64 stride_s_2, int dim_t, int dim_C, i64 stride_b_kv_s, i64 stride_kv_s_2, i64 stride_s_3, i64 stride_b_kv_s_2) {
+  SHARED_MEMORY(shared);
+  const u32 shared_base = shared_address(shared);
+  const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
+  const int team = warp, rank = 0, member = rank * 32 + lane;
+  const int row = rank * 16 + (lane >> 2), pair = (lane & 3) * 2;
+  int block = blockIdx.x;
+  const int n2_tile = 0;
+  const int rest = quotient(block, dim_kv, reciprocal_dim_kv);
+  const int kv_tile = block - rest * dim_kv;
+  block = rest;
+  const int rest_2 = quotient(block, dim_b, reciprocal_dim_b);
+  const int b_tile = block - rest_2 * dim_b;
+  block = rest_2;
+  const int rest_3 = block / 3;
+  const int t_o_tile = block - rest_3 * 3;
+  block = rest_3;
+  const int s_tile = s_tiles - 1 - (block);
+  {
+    const int n2_start = n2_tile * 2;
+    const int n2_last = least(n2_start + 2, 2) - 1;
+    const int s_start = s_tile * 8;
+    const int s_last = least(s_start + 8, dim_s) - 1;
+    const int s_row[2] = {(s_start + (row / 2)), (s_start + ((row + 8) / 2))};
+    const int n2_row[2] = {(n2_start + (row % 2)), (n2_start + ((row + 8) % 2))};
+    const u32 q_1_tile = shared_base + 0;
+    const f16* q_1_source = q_2 + ((stride_kv_s * b_tile) + (stride_s * kv_tile));
+    {
+      #pragma unroll
+      for (int x = 0; x < 1; x++) {
+        const int r = thread / 4 + x * 32, c = thread % 4;
+        if (r < 16) {
+          const bool present = (s_start + (r / 2)) < dim_s;
+          copy_chunk(q_1_tile + swizzle<4>(r, c), q_1_source + (present ? ((stride_s_2 * (n2_start + (r % 2))) + (c * 8) + ((i64)(s_start + (r / 2)) * 32)) : 0), present ? 16 : 0);
+        }
+      }
+    }
+    copies_commit();
+    // for t_i in [0, min(max(0, min(dim.C, dim.t - dim.C*t_o)), s + dim.t + 1 - dim.C*t_o - dim.s)) carry m1[n2, s], s1[n2, s], s2[n2, s, n32]
+    float m1[2] = {NEG_INF, NEG_INF};
+    float s1[2] = {0.f, 0.f};
+    float s2[4][4];
+    #pragma unroll
+    for (int n = 0; n < 4; n++) {
+      #pragma unroll
+      for (int e = 0; e < 4; e++) {
+        s2[n][e] = 0.f;
+      }
+    }
+    const int t_i_low = 0;
+    const int t_i_high = (least((s_last + dim_t + 1 - (dim_C * t_o_tile) - dim_s), (greatest(0, (least(dim_C, (dim_t - (dim_C * t_o_tile))))))));
+    const u32 k_1_tile_ring = shared_base + 1024 + team * 6144;
+    const u32 v_1_tile_ring = shared_base + 25600 + team * 6144;
+    const u32 t_i_full = shared_base + 50176 + team * 128;
+    if (lane == 0) {
+      #pragma unroll
+      for (int p = 0; p < 3; p++) {
+        mbarrier_open(t_i_full + p * 8);
+      }
+      boxes_may_follow();
+      #pragma unroll
+      for (int p = 0; p < 3; p++) {
+        const int t_i_start = t_i_low + team * 32 + p * 128;
+        if (t_i_start < t_i_high) {
+          mbarrier_expect(t_i_full + p * 8, 4096);
+          copy_box(k_1_tile_ring + p * 2048, k_map, t_i_full + p * 8, 0, ((dim_C * t_o_tile) + t_i_start), kv_tile, b_tile);
+          copy_box(v_1_tile_ring + p * 2048, v_map, t_i_full + p * 8, 0, ((dim_C * t_o_tile) + t_i_start), kv_tile, b_tile);
+        }
+      }
+    }
+    warp_barrier();
+    copies_wait<0>();
+    block_barrier();
+    u32 q_1_held[2][4];
+    #pragma unroll
+    for (int kk = 0; kk < 2; kk++) {
+      load_matrices(q_1_held[kk], q_1_tile + swizzle<4>(rank * 16 + (lane & 15), kk * 2 + (lane >> 4)));
+    }
+    for (int t_i_tile = t_i_low + team * 32, slot = 0, phase = 0; t_i_tile < t_i_high; t_i_tile += 128, phase ^= slot == 2, slot = slot == 2 ? 0 : slot + 1) {
+      mbarrier_wait(t_i_full + slot * 8, phase);
+      const int t_i_start = t_i_tile;
+      const u32 k_1_tile = k_1_tile_ring + slot * 2048;
+      const u32 v_1_tile = v_1_tile_ring + slot * 2048;
+      const float m1_before[2] = {m1[0], m1[1]};
+      // sum1[n2, s, t_i] = mma(n32, q_1, k_1)
+      float sum1[4][4];
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          sum1[n][e] = 0.f;
+        }
+      }
+      #pragma unroll
+      for (int kk = 0; kk < 2; kk++) {
+        #pragma unroll
+        for (int nn = 0; nn < 2; nn++) {
+          u32 b[4];
+          load_matrices(b, k_1_tile + swizzle<4>(nn * 16 + (lane & 7) + ((lane >> 4) << 3), kk * 2 + ((lane >> 3) & 1)));
+          multiply_add<f16>(sum1[2 * nn + 0], q_1_held[kk], b[0], b[1]);
+          multiply_add<f16>(sum1[2 * nn + 1], q_1_held[kk], b[2], b[3]);
+        }
+      }
+      // e1[n2, s, t_i] = (ref('sum1', n2, s, t_i) * 0.3)
+      // w1[n2, s, t_i] = where(dim.C*t_o + t_i <= s + dim.t - dim.s, ref('e1', n2, s, t_i), const('-inf'))
+      float w1[4][4];
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          w1[n][e] = sum1[n][e];
+        }
+      }
+      if (!(((t_i_start + 31) + (dim_C * t_o_tile) + dim_s - s_start - dim_t) <= 0)) {
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            if (!(((dim_C * t_o_tile) + (t_i_start + (n * 8 + pair + (e & 1)))) <= (s_row[e >> 1] + dim_t - dim_s))) w1[n][e] = NEG_INF;
+          }
+        }
+      }
+      // k1[n2, s, t_i] = where(t_i < max(0, min(dim.C, dim.t - dim.C*t_o)), ref('w1', n2, s, t_i), const('-inf'))
+      float k1[4][4];
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          k1[n][e] = w1[n][e];
+        }
+      }
+      if (!(((t_i_start + 31) - greatest(0, (least(dim_C, (dim_t - (dim_C * t_o_tile)))))) < 0)) {
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            if (!(((t_i_start + (n * 8 + pair + (e & 1)))) < (greatest(0, (least(dim_C, (dim_t - (dim_C * t_o_tile)))))))) k1[n][e] = NEG_INF;
+          }
+        }
+      }
+      // m1 = max(m1~, max(t_i, ref('k1', n2, s, t_i)))
+      float part[2] = {NEG_INF, NEG_INF};
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          part[h] = (maximum(part[h], (maximum(k1[n][2 * h], k1[n][2 * h + 1]))));
+        }
+      }
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        m1[h] = (maximum(m1[h], part[h] * 0.3f));
+      }
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        m1[h] = quad_max(m1[h]);
+      }
+      // e2[n2, s, t_i] = exp_diff(ref('k1', n2, s, t_i), ref('m1', n2, s))
+      float base[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        base[h] = exp2_base(m1[h]);
+      }
+      float e2[4][4];
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          e2[n][e] = exp2_of(fmaf(k1[n][e], 0.432808512f, -base[e >> 1]));
+        }
+      }
+      // s1 = sum((exp_diff(ref('m1~', n2, s), ref('m1', n2, s)) * ref('s1~', n2, s)), sum(t_i, ref('e2', n2, s, t_i)))
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        s1[h] = (exp_diff(m1_before[h], m1[h]) * s1[h]);
+      }
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s1[h] = (s1[h] + (e2[n][2 * h] + e2[n][2 * h + 1]));
+        }
+      }
+      // n1[n2, s, t_i] = cast(float16, ref('e2', n2, s, t_i))
+      // s2 = sum((exp_diff(ref('m1~', n2, s), ref('m1', n2, s)) * ref('s2~', n2, s, n32)), mma(t_i, n1, v_1))
+      float factor[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        factor[h] = exp_diff(m1_before[h], m1[h]);
+      }
+      #pragma unroll
+      for (int n = 0; n < 4; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          s2[n][e] = (factor[e >> 1] * s2[n][e]);
+        }
+      }
+      #pragma unroll
+      for (int kk = 0; kk < 2; kk++) {
+        u32 a[4];
+        a[0] = pack<f16>(e2[2 * kk][0], e2[2 * kk][1]);
+        a[1] = pack<f16>(e2[2 * kk][2], e2[2 * kk][3]);
+        a[2] = pack<f16>(e2[2 * kk + 1][0], e2[2 * kk + 1][1]);
+        a[3] = pack<f16>(e2[2 * kk + 1][2], e2[2 * kk + 1][3]);
+        #pragma unroll
+        for (int nn = 0; nn < 2; nn++) {
+          u32 b[4];
+          load_matrices_transposed(b, v_1_tile + swizzle<4>(kk * 16 + (lane & 15), nn * 2 + (lane >> 4)));
+          multiply_add<f16>(s2[2 * nn + 0], a, b[0], b[1]);
+          multiply_add<f16>(s2[2 * nn + 1], a, b[2], b[3]);
+        }
+      }
+      warp_barrier();
+      if (lane == 0) {
+        const int t_i_start = t_i_tile + 384;
+        if (t_i_start < t_i_high) {
+          mbarrier_expect(t_i_full + slot * 8, 4096);
+          copy_box(k_1_tile_ring + slot * 2048, k_map, t_i_full + slot * 8, 0, ((dim_C * t_o_tile) + t_i_start), kv_tile, b_tile);
+          copy_box(v_1_tile_ring + slot * 2048, v_map, t_i_full + slot * 8, 0, ((dim_C * t_o_tile) + t_i_start), kv_tile, b_tile);
+        }
+      }
+    }
+    if (lane == 0) {
+      #pragma unroll
+      for (int p = 0; p < 3; p++) {
+        mbarrier_close(t_i_full + p * 8);
+      }
+    }
+    block_barrier();
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+      s1[h] = quad_sum(s1[h]);
+    }
+    // the states of 4 teams are joined
+    {
+      const u32 m1_sides = shared_base + 1024;
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (pair == 0) shared_write_float(m1_sides + team * 128 + (row + 8 * h) * 4, m1[h]);
+      }
+      const u32 s1_sides = shared_base + 1536;
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (pair == 0) shared_write_float(s1_sides + team * 128 + (row + 8 * h) * 4, s1[h]);
+      }
+      const u32 s2_sides = shared_base + 2048;
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        #pragma unroll
+        for (int n = 0; n < 4; n++) {
+          shared_write_two(s2_sides + team * 2048 + ((n * 2 + h) * 32 + member) * 8, s2[n][2 * h], s2[n][2 * h + 1]);
+        }
+      }
+      block_barrier();
+      float m1_side[4][2];
+      #pragma unroll
+      for (int w = 0; w < 4; w++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_side[w][h] = shared_read_float(m1_sides + w * 128 + (row + 8 * h) * 4);
+        }
+      }
+      float s1_side[4][2];
+      #pragma unroll
+      for (int w = 0; w < 4; w++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s1_side[w][h] = shared_read_float(s1_sides + w * 128 + (row + 8 * h) * 4);
+        }
+      }
+      m1[0] = m1[1] = NEG_INF;
+      #pragma unroll
+      for (int w = 0; w < 4; w++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1[h] = (maximum(m1[h], m1_side[w][h]));
+        }
+      }
+      s1[0] = s1[1] = 0.f;
+      #pragma unroll
+      for (int w = 0; w < 4; w++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s1[h] = (s1[h] + (exp_diff(m1_side[w][h], m1[h]) * s1_side[w][h]));
+        }
+      }
+      #pragma unroll
+      for (int n = 0; n < 1; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          s2[n][e] = 0.f;
+        }
+      }
+      #pragma unroll
+      for (int w = 0; w < 4; w++) {
+        float s2_side[1][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          #pragma unroll
+          for (int n = 0; n < 1; n++) {
+            shared_read_two(s2_side[n][2 * h], s2_side[n][2 * h + 1], s2_sides + w * 2048 + (((n * 4 + team) * 2 + h) * 32 + member) * 8);
+          }
+        }
+        float factor_2[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          factor_2[h] = exp_diff(m1_side[w][h], m1[h]);
+        }
+        #pragma unroll
+        for (int n = 0; n < 1; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            s2[n][e] = (s2[n][e] + (factor_2[e >> 1] * s2_side[n][e]));
+          }
+        }
+      }
+      block_barrier();
+    }
+    // pm[t_o, b, kv, n2, s] = m1
+    {
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pm + ((stride_b_kv_s * t_o_tile) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), m1[h]);
+      }
+    }
+    // pl[t_o, b, kv, n2, s] = s1
+    {
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pl + ((stride_b_kv_s * t_o_tile) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s1[h]);
+      }
+    }
+    // po[t_o, b, kv, n2, s, n32] = s2
+    {
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (s_row[h] < dim_s) {
+          float* target = po + (0 + (stride_b_kv_s_2 * t_o_tile) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 1; n++) {
+            write_two(target + (n * 4 + team) * 8, s2[n][2 * h], s2[n][2 * h + 1]);
+          }
+        }
+      }
+    }
+  }
+  // the block that arrives last merges
+  __shared__ int arrived_last;
+  block_barrier();
+  if (thread == 0) {
+    arrived_last = arrive(part_arrived + (((b_tile * dim_kv + kv_tile) * 1 + n2_tile) * s_tiles + s_tile)) == 3 - 1;
+    if (arrived_last) reset(part_arrived + (((b_tile * dim_kv + kv_tile) * 1 + n2_tile) * s_tiles + s_tile));
+  }
+  block_barrier();
+  if (!arrived_last) return;
+  {
+    const int n2_start_2 = n2_tile * 2;
+    const int n2_last_2 = least(n2_start_2 + 2, 2) - 1;
+    const int s_start_2 = s_tile * 8;
+    const int s_last_2 = least(s_start_2 + 8, dim_s) - 1;
+    const int s_row[2] = {(s_start_2 + (row / 2)), (s_start_2 + ((row + 8) / 2))};
+    const int n2_row[2] = {(n2_start_2 + (row % 2)), (n2_start_2 + ((row + 8) % 2))};
+    // for t_o in [0, S) carry m1[n2, s], s2[n2, s]
+    float m1_2[2] = {NEG_INF, NEG_INF};
+    float s2_2[2] = {0.f, 0.f};
+    const int t_o_low = 0;
+    const int t_o_high = 3;
+    for (int t_o_tile_2 = t_o_low + team * 1; t_o_tile_2 < t_o_high; t_o_tile_2 += 32) {
+      const int t_o_at_2 = least(t_o_tile_2 + 0, t_o_high - 1);
+      const int t_o_at_3 = least(t_o_tile_2 + 4, t_o_high - 1);
+      const int t_o_at_4 = least(t_o_tile_2 + 8, t_o_high - 1);
+      const int t_o_at_5 = least(t_o_tile_2 + 12, t_o_high - 1);
+      const int t_o_at_6 = least(t_o_tile_2 + 16, t_o_high - 1);
+      const int t_o_at_7 = least(t_o_tile_2 + 20, t_o_high - 1);
+      const int t_o_at_8 = least(t_o_tile_2 + 24, t_o_high - 1);
+      const int t_o_at_9 = least(t_o_tile_2 + 28, t_o_high - 1);
+      const float m1_before_2[2] = {m1_2[0], m1_2[1]};
+      // pm_2[n2, s] = pm[t_o, b, kv, n2, s]
+      float pm_2[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_2[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_3[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_4[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_4[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_5) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_5[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_5[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_6) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_6[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_6[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_7) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_7[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_7[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_8) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pm_2_8[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pm_2_8[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_9) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      // pl_1[n2, s] = pl[t_o, b, kv, n2, s]
+      float pl_1[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_2[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_2[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_3[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_3[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_4[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_4[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_5) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_5[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_5[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_6) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_6[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_6[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_7) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_7[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_7[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_8) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      float pl_1_8[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        pl_1_8[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_9) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+      }
+      // m1 = max(m1~, ref('pm_2', n2, s))
+      {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2[h]));
+        }
+      }
+      if (t_o_tile_2 + 4 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_2[h]));
+        }
+      }
+      if (t_o_tile_2 + 8 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_3[h]));
+        }
+      }
+      if (t_o_tile_2 + 12 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_4[h]));
+        }
+      }
+      if (t_o_tile_2 + 16 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_5[h]));
+        }
+      }
+      if (t_o_tile_2 + 20 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_6[h]));
+        }
+      }
+      if (t_o_tile_2 + 24 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_7[h]));
+        }
+      }
+      if (t_o_tile_2 + 28 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], pm_2_8[h]));
+        }
+      }
+      // e1[n2, s] = exp_diff(ref('pm_2', n2, s), ref('m1', n2, s))
+      float e1[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1[h] = exp_diff(pm_2[h], m1_2[h]);
+      }
+      float e1_2[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_2[h] = exp_diff(pm_2_2[h], m1_2[h]);
+      }
+      float e1_3[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_3[h] = exp_diff(pm_2_3[h], m1_2[h]);
+      }
+      float e1_4[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_4[h] = exp_diff(pm_2_4[h], m1_2[h]);
+      }
+      float e1_5[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_5[h] = exp_diff(pm_2_5[h], m1_2[h]);
+      }
+      float e1_6[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_6[h] = exp_diff(pm_2_6[h], m1_2[h]);
+      }
+      float e1_7[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_7[h] = exp_diff(pm_2_7[h], m1_2[h]);
+      }
+      float e1_8[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e1_8[h] = exp_diff(pm_2_8[h], m1_2[h]);
+      }
+      // e2[n2, s] = (ref('e1', n2, s) * ref('pl_1', n2, s))
+      float e2_2[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_2[h] = (e1[h] * pl_1[h]);
+      }
+      float e2_3[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_3[h] = (e1_2[h] * pl_1_2[h]);
+      }
+      float e2_4[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_4[h] = (e1_3[h] * pl_1_3[h]);
+      }
+      float e2_5[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_5[h] = (e1_4[h] * pl_1_4[h]);
+      }
+      float e2_6[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_6[h] = (e1_5[h] * pl_1_5[h]);
+      }
+      float e2_7[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_7[h] = (e1_6[h] * pl_1_6[h]);
+      }
+      float e2_8[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_8[h] = (e1_7[h] * pl_1_7[h]);
+      }
+      float e2_9[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        e2_9[h] = (e1_8[h] * pl_1_8[h]);
+      }
+      // s2 = sum((exp_diff(ref('m1~', n2, s), ref('m1', n2, s)) * ref('s2~', n2, s)), ref('e2', n2, s))
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        s2_2[h] = (exp_diff(m1_before_2[h], m1_2[h]) * s2_2[h]);
+      }
+      {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_2[h]);
+        }
+      }
+      if (t_o_tile_2 + 4 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_3[h]);
+        }
+      }
+      if (t_o_tile_2 + 8 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_4[h]);
+        }
+      }
+      if (t_o_tile_2 + 12 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_5[h]);
+        }
+      }
+      if (t_o_tile_2 + 16 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_6[h]);
+        }
+      }
+      if (t_o_tile_2 + 20 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_7[h]);
+        }
+      }
+      if (t_o_tile_2 + 24 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_8[h]);
+        }
+      }
+      if (t_o_tile_2 + 28 < t_o_high) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + e2_9[h]);
+        }
+      }
+    }
+    block_barrier();
+    // the states of 4 teams are joined
+    {
+      const u32 m1_sides_2 = shared_base + 0;
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (pair == 0) shared_write_float(m1_sides_2 + team * 128 + (row + 8 * h) * 4, m1_2[h]);
+      }
+      const u32 s2_sides_2 = shared_base + 512;
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (pair == 0) shared_write_float(s2_sides_2 + team * 128 + (row + 8 * h) * 4, s2_2[h]);
+      }
+      block_barrier();
+      float m1_side_2[4][2];
+      #pragma unroll
+      for (int w = 0; w < 4; w++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_side_2[w][h] = shared_read_float(m1_sides_2 + w * 128 + (row + 8 * h) * 4);
+        }
+      }
+      float s2_side_2[4][2];
+      #pragma unroll
+      for (int w = 0; w < 4; w++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_side_2[w][h] = shared_read_float(s2_sides_2 + w * 128 + (row + 8 * h) * 4);
+        }
+      }
+      m1_2[0] = m1_2[1] = NEG_INF;
+      #pragma unroll
+      for (int w = 0; w < 4; w++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          m1_2[h] = (maximum(m1_2[h], m1_side_2[w][h]));
+        }
+      }
+      s2_2[0] = s2_2[1] = 0.f;
+      #pragma unroll
+      for (int w = 0; w < 4; w++) {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          s2_2[h] = (s2_2[h] + (exp_diff(m1_side_2[w][h], m1_2[h]) * s2_side_2[w][h]));
+        }
+      }
+      block_barrier();
+    }
+    // e5[n2, s] = recip0(ref('s2', n2, s))
+    float e5[2];
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+      e5[h] = recip0(s2_2[h]);
+    }
+    // for n32 in [0, 32)
+    const int n32_low = 0;
+    const int n32_high = 32;
+    for (int n32_tile = n32_low + team * 16; n32_tile < n32_high; n32_tile += 64) {
+      const int n32_start = n32_tile;
+      // for t_o in [0, S) carry s1[n2, s, n32]
+      float s1_2[2][4];
+      #pragma unroll
+      for (int n = 0; n < 2; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          s1_2[n][e] = 0.f;
+        }
+      }
+      const int t_o_low_2 = 0;
+      const int t_o_high_2 = 3;
+      for (int t_o_tile_3 = t_o_low_2; t_o_tile_3 < t_o_high_2; t_o_tile_3 += 8) {
+        const int t_o_at_10_2 = least(t_o_tile_3 + 0, t_o_high_2 - 1);
+        const int t_o_at_10_3 = least(t_o_tile_3 + 1, t_o_high_2 - 1);
+        const int t_o_at_10_4 = least(t_o_tile_3 + 2, t_o_high_2 - 1);
+        const int t_o_at_10_5 = least(t_o_tile_3 + 3, t_o_high_2 - 1);
+        const int t_o_at_10_6 = least(t_o_tile_3 + 4, t_o_high_2 - 1);
+        const int t_o_at_10_7 = least(t_o_tile_3 + 5, t_o_high_2 - 1);
+        const int t_o_at_10_8 = least(t_o_tile_3 + 6, t_o_high_2 - 1);
+        const int t_o_at_10_9 = least(t_o_tile_3 + 7, t_o_high_2 - 1);
+        // pm_1[n2, s] = pm[t_o, b, kv, n2, s]
+        float pm_1[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_2[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_3[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_4[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_4[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_5) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_5[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_5[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_6) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_6[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_6[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_7) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_7[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_7[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_8) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        float pm_1_8[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          pm_1_8[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_9) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        }
+        // po_1[n2, s, n32] = po[t_o, b, kv, n2, s, n32]
+        float po_1[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_2) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1[n][2 * h], po_1[n][2 * h + 1], source + n * 8, present);
+          }
+        }
+        float po_1_2[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_2 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_3) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_2[n][2 * h], po_1_2[n][2 * h + 1], source_2 + n * 8, present);
+          }
+        }
+        float po_1_3[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_3 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_4) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_3[n][2 * h], po_1_3[n][2 * h + 1], source_3 + n * 8, present);
+          }
+        }
+        float po_1_4[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_4 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_5) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_4[n][2 * h], po_1_4[n][2 * h + 1], source_4 + n * 8, present);
+          }
+        }
+        float po_1_5[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_5 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_6) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_5[n][2 * h], po_1_5[n][2 * h + 1], source_5 + n * 8, present);
+          }
+        }
+        float po_1_6[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_6 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_7) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_6[n][2 * h], po_1_6[n][2 * h + 1], source_6 + n * 8, present);
+          }
+        }
+        float po_1_7[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_7 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_8) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_7[n][2 * h], po_1_7[n][2 * h + 1], source_7 + n * 8, present);
+          }
+        }
+        float po_1_8[2][4];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const bool present = s_row[h] < dim_s;
+          const float* source_8 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_9) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            read_fresh_two(po_1_8[n][2 * h], po_1_8[n][2 * h + 1], source_8 + n * 8, present);
+          }
+        }
+        // e3[n2, s] = exp_diff(ref('pm_1', n2, s), ref('m1', n2, s))
+        float e3[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3[h] = exp_diff(pm_1[h], m1_2[h]);
+        }
+        float e3_2[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_2[h] = exp_diff(pm_1_2[h], m1_2[h]);
+        }
+        float e3_3[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_3[h] = exp_diff(pm_1_3[h], m1_2[h]);
+        }
+        float e3_4[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_4[h] = exp_diff(pm_1_4[h], m1_2[h]);
+        }
+        float e3_5[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_5[h] = exp_diff(pm_1_5[h], m1_2[h]);
+        }
+        float e3_6[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_6[h] = exp_diff(pm_1_6[h], m1_2[h]);
+        }
+        float e3_7[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_7[h] = exp_diff(pm_1_7[h], m1_2[h]);
+        }
+        float e3_8[2];
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          e3_8[h] = exp_diff(pm_1_8[h], m1_2[h]);
+        }
+        // e4[n2, s, n32] = (ref('e3', n2, s) * ref('po_1', n2, s, n32))
+        float e4[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4[n][e] = (e3[e >> 1] * po_1[n][e]);
+          }
+        }
+        float e4_2[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_2[n][e] = (e3_2[e >> 1] * po_1_2[n][e]);
+          }
+        }
+        float e4_3[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_3[n][e] = (e3_3[e >> 1] * po_1_3[n][e]);
+          }
+        }
+        float e4_4[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_4[n][e] = (e3_4[e >> 1] * po_1_4[n][e]);
+          }
+        }
+        float e4_5[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_5[n][e] = (e3_5[e >> 1] * po_1_5[n][e]);
+          }
+        }
+        float e4_6[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_6[n][e] = (e3_6[e >> 1] * po_1_6[n][e]);
+          }
+        }
+        float e4_7[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_7[n][e] = (e3_7[e >> 1] * po_1_7[n][e]);
+          }
+        }
+        float e4_8[2][4];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int e = 0; e < 4; e++) {
+            e4_8[n][e] = (e3_8[e >> 1] * po_1_8[n][e]);
+          }
+        }
+        // s1 = sum(s1~, ref('e4', n2, s, n32))
+        {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 1 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_2[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 2 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_3[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 3 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_4[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 4 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_5[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 5 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_6[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 6 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_7[n][e]);
+            }
+          }
+        }
+        if (t_o_tile_3 + 7 < t_o_high_2) {
+          #pragma unroll
+          for (int n = 0; n < 2; n++) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+              s1_2[n][e] = (s1_2[n][e] + e4_8[n][e]);
+            }
+          }
+        }
+      }
+      // e6[n2, s, n32] = (ref('s1', n2, s, n32) * ref('e5', n2, s))
+      float e6[2][4];
+      #pragma unroll
+      for (int n = 0; n < 2; n++) {
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+          e6[n][e] = (s1_2[n][e] * e5[e >> 1]);
+        }
+      }
+      // out[b, 2*kv + n2, s, n32] = e6
+      {
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+          if (s_row[h] < dim_s) {
+            f16* target_2 = out + (n32_start + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+            #pragma unroll
+            for (int n = 0; n < 2; n++) {
+              write_two(target_2 + n * 8, e6[n][2 * h], e6[n][2 * h + 1]);
+            }
+          }
+        }
+      }
+    }
+    // e7[n2, s] = log(ref('s2', n2, s))
+    float e7[2];
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+      e7[h] = log_of(s2_2[h]);
+    }
+    // e8[n2, s] = (ref('m1', n2, s) + ref('e7', n2, s))
+    float e8[2];
+    #pragma unroll
+    for (int h = 0; h < 2; h++) {
+      e8[h] = (m1_2[h] + e7[h]);
+    }
+    // lse[b, 2*kv + n2, s] = e8
+    {
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(lse + ((stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), e8[h]);
+      }
+    }
+  }
+}
