@@ -104,6 +104,7 @@ def _record(w: Running, workload: Shape | Mapping[str, Any], outcome: Outcome, c
             "merge": w.plan.merge,
             "bind": dict(w.plan.bind),
             "skeleton": k.skeleton,
+            "feed": k.feed,
             "plan": described(w.plan, w.op.bind()),
         },
         check=check,

@@ -12,7 +12,7 @@ from cleave.config import Ablation, Config
 from cleave.errors import CleaveError
 from cleave.schedule import schedule
 from cleave.target import Target
-from cleave.tile.plan import Merge, Schedule
+from cleave.tile.plan import Feed, Merge, Schedule
 from cleave.tile.skeleton import SKELETONS
 from experiments.e03_decode.config import TARGET, Operator, Shape
 from experiments.e03_decode.search import candidate_of, described, split_counts
@@ -69,22 +69,26 @@ def compiled(plans: Sequence[Schedule]) -> None:
 
 
 def contenders(graph: str, axis: str, dims: Shape, count: int) -> list[Schedule]:
-    """The model's choice, the best of each skeleton and merge, then schedules around them, by modelled time."""
+    """The model's choice, the best of each skeleton and merge, and of each feed; then others, by modelled time."""
     found = list(around(graph, axis, dims))
     ranked = sorted(found, key=microseconds)
     limit = WORTH_TRYING * microseconds(ranked[0])
     leading = [s for s in different(ranked, form) if microseconds(s) <= limit]
+    leading += different(ranked, lambda s: s.kernels[0].feed)
     rest = [*different(ranked, lambda s: (form(s), inside(s, dims))), *different(ranked, lambda s: described(s, dims))]
     return list({id(s): s for s in (ranked[0], *leading, *rest)}.values())[:count]
 
 
 def around(graph: str, axis: str, dims: Shape) -> Iterator[Schedule]:
-    """What the model ranks first, in all and of each skeleton; every merge at half, once and twice their counts."""
+    """What the model ranks first, in all and of each skeleton and feed; every merge at half, once and twice their
+    counts."""
     c, target = candidate_of(graph, axis), Target(TARGET)
     skeletons = [k.name for k in SKELETONS.values() if TARGET in k.architectures]
     first: list[Schedule] = [*schedule(c, target, dims)]
     for skeleton in skeletons:
-        first += schedule(c, target, dims, skeleton=skeleton)
+        feeds: list[Feed] = [f for f in SKELETONS[skeleton].feeds if {f} <= target.facts.features]
+        for feed in feeds:
+            first += schedule(c, target, dims, skeleton=skeleton, feed=feed)
     yield from first
     best = {n for s in different(sorted(first, key=microseconds), form) for n in split_counts(s, dims)}
     counts = {m for n in best for m in (n // 2, n, 2 * n) if 1 < m <= dims[axis]}

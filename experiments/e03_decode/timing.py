@@ -199,6 +199,7 @@ def _record(name: str, dims: Shape, contender: str, t: Timing, least: float, our
         k = ours.plan.kernels[0]
         plan = {
             "skeleton": k.skeleton,
+            "feed": k.feed,
             "merge": ours.plan.merge,
             "bind": dict(ours.plan.bind),
             "tiles": {a.name: n for a, n in k.binding.tiles.items()},
