@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
@@ -167,15 +168,13 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts) -> tuple[float, 
     return max(arithmetic, memory) + EXPOSED * min(arithmetic, memory), terms
 
 
-class _Counter:
-    def __init__(self, program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed) -> None:
-        self.program, self.binding, self.dims = program, binding, dict(dims)
+class _Reading:
+    """What a program says under every binding: read off it once, counted many times."""
+
+    def __init__(self, program: Program) -> None:
         self.dtypes = {b.name: b.dtype for b in (*program.inputs, *program.outputs)}
-        self.tables = _representative_tables(program, dims)
-        self.work = Work()
         self.axes = program_axes(program)
         self.every = tuple(statements(program.body))
-        self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
         self.shared_names = {later for later, _ in program.same}
         self.operands = {
             r.name
@@ -183,6 +182,28 @@ class _Counter:
             if isinstance(s, Let | Update) and isinstance(s.term, Contract)
             for r in (s.term.left, s.term.right)
         }
+        self.fed = [s for s in self.every if isinstance(s, Let) and self.is_fed(s)]
+        self.loaded = {s.term.input for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
+
+    def is_fed(self, s: Let) -> bool:
+        """Whether a Let is a tile that comes through shared memory."""
+        return isinstance(s.term, Load) and len(s.axes) >= 2 and self.dtypes[s.term.input] in ("float16", "bfloat16")
+
+
+_reading = lru_cache(maxsize=256)(_Reading)
+
+
+class _Counter:
+    def __init__(self, program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed) -> None:
+        self.program, self.binding, self.dims = program, binding, dict(dims)
+        self.reading = _reading(program)
+        self.axes, self.every, self.dtypes = self.reading.axes, self.reading.every, self.reading.dtypes
+        self.shared_names, self.operands = self.reading.shared_names, self.reading.operands
+        self.tables = _representative_tables(program, dims)
+        self.at_zero: dict[Any, Any] = {**self.dims, **{a: 0 for a in self.axes}}
+        self.extents = {a: self.extent(a, self.dims) for a in self.axes if is_dim(a.extent)}
+        self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
+        self.work = Work()
 
     def count(self) -> Work:
         work, environments = self.work, self.environments()
@@ -190,9 +211,13 @@ class _Counter:
             work.blocks *= ceil(self.extent(a, environments[0]) / self.tile(a))
         for environment in environments:
             self.body(self.program.body, work.blocks / len(environments), environment)
-        shapes = {i.name: prod(max(int(self.value(n, self.dims)), 0) for n in i.shape) for i in self.program.inputs}
-        read = {s.term.input for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
-        work.distinct_bytes = min(sum(shapes[n] * DTYPES[self.dtypes[n]] for n in read), work.loaded_bytes)
+        shapes = {
+            i.name: prod(max(self.value(n, self.dims), 0) for n in i.shape)
+            for i in self.program.inputs
+            if i.name in self.reading.loaded
+        }
+        distinct = sum(size * DTYPES[self.dtypes[name]] for name, size in shapes.items())
+        work.distinct_bytes = min(distinct, work.loaded_bytes)
         self.shared(self.program.body, inside=False)
         work.shared_bytes += BOXES_BYTES if self.boxes else 0
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
@@ -203,7 +228,8 @@ class _Counter:
         return 1 if a in self.program.unit else self.binding.tile(a)
 
     def value(self, i: Index, environment: Mapping[Any, Any]) -> int:
-        return int(np.max(evaluate(i, environment, self.tables)))
+        found = evaluate(i, environment, self.tables)
+        return found if isinstance(found, int) else int(np.max(found))
 
     def extent(self, a: Axis, environment: Mapping[Any, Any]) -> int:
         return max(self.value(a.extent, environment), 0)
@@ -264,7 +290,7 @@ class _Counter:
 
     def present(self, axes: Iterable[Axis]) -> int:
         """Elements of a tile that exist: rows that pad a short axis are neither read nor written."""
-        return prod(min(self.tile(a), self.extent(a, self.dims)) if is_dim(a.extent) else self.tile(a) for a in axes)
+        return prod(min(self.tile(a), self.extents[a]) if a in self.extents else self.tile(a) for a in axes)
 
     def term(self, term: TileTerm, axes: tuple[Axis, ...], times: float, *, is_shared: bool) -> None:
         volume = self.volume(axes)
@@ -281,19 +307,14 @@ class _Counter:
                 self.pointwise(term, volume, times)
 
     def pointwise(self, term: Term, volume: int, times: float) -> None:
-        for t in walk(term):
-            if isinstance(t, Map) and MAPS[t.op].transcendental:
-                self.work.special += volume * times
-            if isinstance(t, Map | Where):
-                self.work.other += volume * times
+        special, other = _operations(term)
+        self.work.special += special * volume * times
+        self.work.other += other * volume * times
 
     def store(self, s: Store, times: float) -> None:
-        once = prod(ceil(self.extent(a, self.dims_at_zero()) / self.tile(a)) for a in s.once)
+        once = prod(ceil(self.extent(a, self.at_zero) / self.tile(a)) for a in s.once)
         volume = self.present(a for a in s.axes if a in self.axes)
         self.work.stored_bytes += volume * DTYPES[self.dtypes[s.output]] * times / max(once, 1)
-
-    def dims_at_zero(self) -> dict[Any, Any]:
-        return {**self.dims, **{a: 0 for a in self.axes}}
 
     def count_repeats(self, environment: Mapping[Any, Any]) -> None:
         """A reduction that lacks a tiled axis of the grid is recomputed in every tile of it."""
@@ -312,7 +333,7 @@ class _Counter:
         for s in body:
             if isinstance(s, Loop):
                 self.shared(s.body, inside=True)
-            elif isinstance(s, Let) and self.is_fed(s):
+            elif isinstance(s, Let) and self.reading.is_fed(s):
                 slots = self.binding.stages * self.binding.teams if inside else 1
                 self.work.shared_bytes += 0 if s.name in self.shared_names else 2 * self.volume(s.axes) * slots
             elif isinstance(s, Let) and s.name in self.operands and not self.has_rows(s.axes):
@@ -320,14 +341,9 @@ class _Counter:
 
     def copy_registers(self) -> int:
         """Registers for the addresses of the largest tile that the threads copy."""
-        lets = [s for s in self.every if isinstance(s, Let) and s.name not in self.boxes]
-        tiles = [self.volume(s.axes) * 2 for s in lets if self.is_fed(s)]
+        tiles = [self.volume(s.axes) * 2 for s in self.reading.fed if s.name not in self.boxes]
         chunks = max(tiles, default=0) // (16 * 32 * self.binding.warps_a_team)
         return REGISTERS_A_CHUNK * max(0, chunks - CHUNKS_HELD)
-
-    def is_fed(self, s: Let) -> bool:
-        """Whether a Let is a tile that comes through shared memory."""
-        return isinstance(s.term, Load) and len(s.axes) >= 2 and self.dtypes[s.term.input] in ("float16", "bfloat16")
 
     def fetched(self) -> frozenset[str]:
         """Tiles of loops that the copy engine fetches, as far as their loads tell."""
@@ -336,7 +352,7 @@ class _Counter:
 
     def is_box(self, s: Let) -> bool:
         axes = [a for a in s.axes if a not in self.program.unit]
-        if not isinstance(s.term, Load) or not self.is_fed(s) or len(axes) != 2:
+        if not isinstance(s.term, Load) or not self.reading.is_fed(s) or len(axes) != 2:
             return False
         shape = next(b.shape for b in (*self.program.inputs, *self.program.outputs) if b.name == s.term.input)
         return any(
@@ -407,11 +423,19 @@ def _names(body: tuple[Stmt, ...]) -> set[str]:
     return out
 
 
-def _refs(term: TileTerm) -> set[str]:
+@lru_cache(maxsize=4096)
+def _operations(term: Term) -> tuple[int, int]:
+    """(transcendental ones, all of them) an element."""
+    found = [t for t in walk(term) if isinstance(t, Map | Where)]
+    return sum(isinstance(t, Map) and MAPS[t.op].transcendental for t in found), len(found)
+
+
+@lru_cache(maxsize=4096)
+def _refs(term: TileTerm) -> frozenset[str]:
     if isinstance(term, Contract):
-        return {term.left.name, term.right.name}
+        return frozenset({term.left.name, term.right.name})
     found = [t for t in walk(term) if isinstance(t, Ref)] if children(term) or isinstance(term, Ref) else []
-    return {t.name.removesuffix("~") for t in found}
+    return frozenset(t.name.removesuffix("~") for t in found)
 
 
 def _representative_tables(program: Program, dims: Mapping[str, int]) -> dict[str, Any]:
