@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cleave.codegen.emission import C_TYPES, CHUNK, STORAGE_16, Emission
@@ -82,11 +82,15 @@ def shared_tile(tile: Tile, address: str) -> SharedTile:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a tile is copied from: a pointer that stays while some axes move, and the rest of the offset."""
+    """Where a tile is copied from: a pointer that stays while some axes move, and the rest of the offset.
+
+    ``even``: C++ text, whether every row starts at a multiple of 16 bytes.
+    """
 
     tile: Tile
     pointer: str
     moving: Index
+    even: str
 
 
 def source(em: Emission, tile: Tile, moving: Iterable[Axis]) -> Source:
@@ -104,11 +108,29 @@ def source(em: Emission, tile: Tile, moving: Iterable[Axis]) -> Source:
     name = em.names.fresh(f"{tile.name}_source")
     distance = offset_text(em, still, At())
     em.writer.line(f"const {C_TYPES[tile.dtype]}* {name} = {pointer}{'' if distance == '0' else f' + {distance}'};")
-    return Source(tile, name, rest)
+    even = "true" if _starts_even(em, tile) else _even_at_run_time(em, tile, pointer)
+    if even not in ("true", "false"):
+        flag = em.names.fresh(f"{tile.name}_even")
+        em.writer.line(f"const bool {flag} = {even};")
+        even = flag
+    return Source(tile, name, rest, even)
 
 
 def fill(em: Emission, source: Source, to: str) -> None:
-    """Issue the copies of one tile; positions that do not exist become zero."""
+    """Issue the copies of one tile; positions that do not exist become zero.
+
+    Where only the dims of a call decide whether every row starts at a multiple of 16 bytes, both ways are emitted.
+    """
+    if _starts_even(em, source.tile) or source.even == "false":
+        _fill(em, source, to, _copy)
+        return
+    with em.writer.block(f"if ({source.even})"):
+        _fill(em, source, to, _copy_even)
+    with em.writer.block("else"):
+        _fill(em, source, to, _copy)
+
+
+def _fill(em: Emission, source: Source, to: str, copy: Callable[[Emission, Source, str], None]) -> None:
     tile = source.tile
     total, threads, thread = tile.rows * tile.chunks, em.team.threads, em.team.thread
     count = -(-total // threads)
@@ -122,27 +144,65 @@ def fill(em: Emission, source: Source, to: str) -> None:
             em.writer.line(f"const int r = {number} / {tile.chunks}, c = {number} % {tile.chunks};")
         if total % threads:
             with em.writer.block(f"if (r < {tile.rows})"):
-                _copy(em, source, to)
+                copy(em, source, to)
         else:
-            _copy(em, source, to)
+            copy(em, source, to)
+
+
+def _starts_even(em: Emission, tile: Tile) -> bool:
+    """Whether every row and its end are known to be whole chunks."""
+    starts = multiple_of(em, tile.rest) % CHUNK == 0 and em.start_multiples[tile.along] % CHUNK == 0
+    return starts and multiple_of(em, em.extent(tile.along)) % CHUNK == 0
+
+
+def _even_at_run_time(em: Emission, tile: Tile, pointer: str) -> str:
+    """C++ test that every row starts at a multiple of 16 bytes: of the address and of all strides; or "false"."""
+    tests = {f"((u64){pointer} & 15) == 0": None}
+    for monomial, factor in tile.rest.terms:
+        dims = tuple((atom, power) for atom, power in monomial if _is_dim(atom))
+        coefficient = Index(((dims, factor),))
+        if multiple_of(em, coefficient) % CHUNK == 0:
+            continue
+        if not dims:
+            return "false"
+        tests[f"({offset_text(em, coefficient, At())} & {CHUNK - 1}) == 0"] = None
+    return " && ".join(tests) if em.start_multiples[tile.along] % CHUNK == 0 else "false"
+
+
+def _is_dim(atom: Atom) -> bool:
+    return isinstance(atom, Symbol) and not atom.name.startswith("%")
+
+
+def _copy_even(em: Emission, source: Source, to: str) -> None:
+    """Rows start at whole chunks; the last one of a row may end inside."""
+    tile, at = source.tile, _chunk_at(em, source.tile)
+    left, where = _left(em, tile, at), offset_text(em, source.moving, at)
+    em.writer.line(f"const int left = {left}, bytes = least(greatest(2 * left, 0), 16);")
+    target = f"{to} + swizzle<{tile.chunks}>(r, c)"
+    em.writer.line(f"copy_chunk({target}, {source.pointer} + (left > 0 ? {where} : 0), bytes);")
+
+
+def _left(em: Emission, tile: Tile, at: At) -> str:
+    """C++ text of how many elements of a row remain from a chunk on; 0 for a row that does not exist."""
+    present = exists(em, [a for a in em.load_axes(tile.load) if a is not tile.along], at)
+    remaining = f"{index_text(em, em.extent(tile.along), at)} - {at.positions[tile.along]}"
+    return remaining if present == "true" else f"({present}) ? {remaining} : 0"
 
 
 def _copy(em: Emission, source: Source, to: str) -> None:
     tile = source.tile
     at = _chunk_at(em, tile)
-    others = [a for a in em.load_axes(tile.load) if a is not tile.along]
-    present = exists(em, others, at)
     where, target = offset_text(em, source.moving, at), f"{to} + swizzle<{tile.chunks}>(r, c)"
-    aligned = multiple_of(em, tile.rest) % CHUNK == 0 and em.start_multiples[tile.along] % CHUNK == 0
-    extent = em.extent(tile.along)
-    if aligned and multiple_of(em, extent) % CHUNK == 0:
+    if _starts_even(em, tile):
+        present = exists(em, [a for a in em.load_axes(tile.load) if a is not tile.along], at)
+        extent = em.extent(tile.along)
         whole = "" if covered(em, tile.along) else f"{at.positions[tile.along]} < {index_text(em, extent, at)}"
         tests = " && ".join(t for t in (present if present != "true" else "", whole) if t) or "true"
         em.parameters.require(em.parameters.pointer(em.memory[tile.load.input]), 2 * CHUNK)
         em.writer.line(f"const bool present = {tests};")
         em.writer.line(f"copy_chunk({target}, {source.pointer} + (present ? {where} : 0), present ? 16 : 0);")
     else:
-        em.writer.line(f"const int left = ({present}) ? {index_text(em, extent, at)} - {at.positions[tile.along]} : 0;")
+        em.writer.line(f"const int left = {_left(em, tile, at)};")
         em.writer.line(f"copy_elements({target}, {source.pointer} + (left > 0 ? {where} : 0), left);")
 
 

@@ -18,7 +18,7 @@ try typedef typename union unsigned using virtual void volatile while xor
 """
 _LOCALS = """
 lane warp thread team rank member row pair block shared shared_base arrived_last r c n e h p w x a b kk nn left
-present threadIdx blockIdx
+present bytes slice u threadIdx blockIdx
 """
 
 

@@ -215,24 +215,46 @@ extern "C" __global__ void __launch_bounds__(64, 1) matmul_kernel(const f16* __r
     const int k_high = dim_k;
     const u32 a_1_tile_ring = shared_base + 0;
     const f16* a_1_source = a_2;
+    const bool a_1_even = ((u64)a_2 & 15) == 0 && (dim_k & 7) == 0;
     const u32 b_1_tile_ring = shared_base + 4096;
     const f16* b_1_source = b_2;
+    const bool b_1_even = ((u64)b_2 & 15) == 0 && (dim_n & 7) == 0;
     #pragma unroll
     for (int p = 0; p < 1; p++) {
       {
         const int k_start = k_low + p * 32;
         if (k_start < k_high) {
-          #pragma unroll
-          for (int x = 0; x < 2; x++) {
-            const int r = thread / 4 + x * 16, c = thread % 4;
-            const int left = ((m_start + r) < dim_m) ? dim_k - (k_start + c * 8) : 0;
-            copy_elements(a_1_tile_ring + p * 2048 + swizzle<4>(r, c), a_1_source + (left > 0 ? (((i64)dim_k * (m_start + r)) + (k_start + c * 8)) : 0), left);
+          if (a_1_even) {
+            #pragma unroll
+            for (int x = 0; x < 2; x++) {
+              const int r = thread / 4 + x * 16, c = thread % 4;
+              const int left = ((m_start + r) < dim_m) ? dim_k - (k_start + c * 8) : 0, bytes = least(greatest(2 * left, 0), 16);
+              copy_chunk(a_1_tile_ring + p * 2048 + swizzle<4>(r, c), a_1_source + (left > 0 ? (((i64)dim_k * (m_start + r)) + (k_start + c * 8)) : 0), bytes);
+            }
           }
-          #pragma unroll
-          for (int x = 0; x < 2; x++) {
-            const int r = thread / 4 + x * 16, c = thread % 4;
-            const int left = ((k_start + r) < dim_k) ? dim_n - (n_start + c * 8) : 0;
-            copy_elements(b_1_tile_ring + p * 2048 + swizzle<4>(r, c), b_1_source + (left > 0 ? (((i64)(k_start + r) * dim_n) + (n_start + c * 8)) : 0), left);
+          else {
+            #pragma unroll
+            for (int x = 0; x < 2; x++) {
+              const int r = thread / 4 + x * 16, c = thread % 4;
+              const int left = ((m_start + r) < dim_m) ? dim_k - (k_start + c * 8) : 0;
+              copy_elements(a_1_tile_ring + p * 2048 + swizzle<4>(r, c), a_1_source + (left > 0 ? (((i64)dim_k * (m_start + r)) + (k_start + c * 8)) : 0), left);
+            }
+          }
+          if (b_1_even) {
+            #pragma unroll
+            for (int x = 0; x < 2; x++) {
+              const int r = thread / 4 + x * 16, c = thread % 4;
+              const int left = ((k_start + r) < dim_k) ? dim_n - (n_start + c * 8) : 0, bytes = least(greatest(2 * left, 0), 16);
+              copy_chunk(b_1_tile_ring + p * 2048 + swizzle<4>(r, c), b_1_source + (left > 0 ? (((i64)(k_start + r) * dim_n) + (n_start + c * 8)) : 0), bytes);
+            }
+          }
+          else {
+            #pragma unroll
+            for (int x = 0; x < 2; x++) {
+              const int r = thread / 4 + x * 16, c = thread % 4;
+              const int left = ((k_start + r) < dim_k) ? dim_n - (n_start + c * 8) : 0;
+              copy_elements(b_1_tile_ring + p * 2048 + swizzle<4>(r, c), b_1_source + (left > 0 ? (((i64)(k_start + r) * dim_n) + (n_start + c * 8)) : 0), left);
+            }
           }
         }
         copies_commit();
@@ -244,17 +266,37 @@ extern "C" __global__ void __launch_bounds__(64, 1) matmul_kernel(const f16* __r
       {
         const int k_start = k_tile + 32;
         if (k_start < k_high) {
-          #pragma unroll
-          for (int x = 0; x < 2; x++) {
-            const int r = thread / 4 + x * 16, c = thread % 4;
-            const int left = ((m_start + r) < dim_m) ? dim_k - (k_start + c * 8) : 0;
-            copy_elements(a_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), a_1_source + (left > 0 ? (((i64)dim_k * (m_start + r)) + (k_start + c * 8)) : 0), left);
+          if (a_1_even) {
+            #pragma unroll
+            for (int x = 0; x < 2; x++) {
+              const int r = thread / 4 + x * 16, c = thread % 4;
+              const int left = ((m_start + r) < dim_m) ? dim_k - (k_start + c * 8) : 0, bytes = least(greatest(2 * left, 0), 16);
+              copy_chunk(a_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), a_1_source + (left > 0 ? (((i64)dim_k * (m_start + r)) + (k_start + c * 8)) : 0), bytes);
+            }
           }
-          #pragma unroll
-          for (int x = 0; x < 2; x++) {
-            const int r = thread / 4 + x * 16, c = thread % 4;
-            const int left = ((k_start + r) < dim_k) ? dim_n - (n_start + c * 8) : 0;
-            copy_elements(b_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), b_1_source + (left > 0 ? (((i64)(k_start + r) * dim_n) + (n_start + c * 8)) : 0), left);
+          else {
+            #pragma unroll
+            for (int x = 0; x < 2; x++) {
+              const int r = thread / 4 + x * 16, c = thread % 4;
+              const int left = ((m_start + r) < dim_m) ? dim_k - (k_start + c * 8) : 0;
+              copy_elements(a_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), a_1_source + (left > 0 ? (((i64)dim_k * (m_start + r)) + (k_start + c * 8)) : 0), left);
+            }
+          }
+          if (b_1_even) {
+            #pragma unroll
+            for (int x = 0; x < 2; x++) {
+              const int r = thread / 4 + x * 16, c = thread % 4;
+              const int left = ((k_start + r) < dim_k) ? dim_n - (n_start + c * 8) : 0, bytes = least(greatest(2 * left, 0), 16);
+              copy_chunk(b_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), b_1_source + (left > 0 ? (((i64)(k_start + r) * dim_n) + (n_start + c * 8)) : 0), bytes);
+            }
+          }
+          else {
+            #pragma unroll
+            for (int x = 0; x < 2; x++) {
+              const int r = thread / 4 + x * 16, c = thread % 4;
+              const int left = ((k_start + r) < dim_k) ? dim_n - (n_start + c * 8) : 0;
+              copy_elements(b_1_tile_ring + (slot == 0 ? 1 : slot - 1) * 2048 + swizzle<4>(r, c), b_1_source + (left > 0 ? (((i64)(k_start + r) * dim_n) + (n_start + c * 8)) : 0), left);
+            }
           }
         }
         copies_commit();
