@@ -9,6 +9,7 @@ from cleave.frontend import ops
 from cleave.frontend.tensor import Tensor
 from cleave.frontend.trace import trace
 from cleave.ir.graph import Graph
+from cleave.nn.elementary import extent
 
 
 def attention(
@@ -41,18 +42,14 @@ def attention(
         out = ops.einsum("b kv_heads group s t, b kv_heads t e -> b kv_heads group s e", weights, v)
         return {"out": out, "lse": ops.logsumexp(scores, axis="t")} if lse else {"out": out}
 
-    heads = f"({_extent('kv_heads', None)} {_extent('group', group)})"
+    heads = f"({extent('kv_heads', None)} {extent('group', group)})"
     stored = {"out": "b (kv_heads group) s e", "lse": "float32[b (kv_heads group) s]"}
     return trace(
         graph,
         name="attention",
-        q=f"b {heads} s {_extent('d', d)}",
+        q=f"b {heads} s {extent('d', d)}",
         k="b kv_heads t d",
-        v=f"b kv_heads t {_extent('e', e)}",
+        v=f"b kv_heads t {extent('e', e)}",
         dtype=dtype,
         outputs=stored if lse else {"out": stored["out"]},
     )
-
-
-def _extent(name: str, value: int | None) -> str:
-    return name if value is None else f"{name}={value}"

@@ -25,7 +25,7 @@ def search() -> int:
         "attention": nn.attention(),
         "attention_lse": nn.attention(lse=True),
         "attention_by_length": attention_by_length(),
-        "matmul": nn.matmul(),
+        "matmul": nn.matmul(n=4096, k=4096),
     }
     for name, graph in graphs.items():
         found = run_search(graph)
