@@ -1,13 +1,4 @@
-"""Cost of a tile program under a binding: work, traffic, resources, and modelled time on a target.
-
-    arithmetic = (matmul + special functions + other) / (share of multiprocessors, and of their schedulers, kept busy)
-    time       = launch + max(arithmetic, memory) + EXPOSED * min(arithmetic, memory)
-
-Matmul and exponentials add up, as measured for kernels of this structure on the H200 (no overlap between them).
-Memory is the slowest of: distinct bytes over the memory's bandwidth, all bytes over the second-level cache's (of
-which a multiprocessor draws its share), and what the loads in flight of the resident blocks can carry. Overlap, bank
-conflicts and clocks under load are not modelled. All times are in seconds inside.
-"""
+"""Work of a tile program under a binding: operations, traffic, resources (``time.py`` makes times of them)."""
 
 from __future__ import annotations
 
@@ -24,9 +15,8 @@ from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, children, walk
 from cleave.ir.index import Index, axes_of, evaluate
 from cleave.ir.op import DTYPES, MAPS
-from cleave.target import Facts, Target
 from cleave.tile.box import row_dimension
-from cleave.tile.plan import Binding, Feed, Modelled
+from cleave.tile.plan import Binding, Feed
 from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update, program_axes, statements
 
 SAMPLES = (0.1, 0.5, 0.9)
@@ -44,37 +34,16 @@ REGISTERS_A_CHUNK = 5
 BOXES_BYTES = 1024
 """Shared memory that a kernel with boxes takes besides its tiles: mbarriers, and what is lost to alignment."""
 
-CACHE_OVER_MEMORY = 2.0
-"""Bandwidth of the second-level cache over the memory's: an assumption, not measured."""
-
-EXPOSED = 0.2
-"""Part of the shorter of arithmetic and memory time that the other does not hide: an assumption, not measured."""
-
-TRIP_CYCLES = 300
-"""Cycles a block waits at the barriers of a loop trip; other resident blocks fill them. An assumption."""
-
-JOIN_CYCLES = 600
-"""Cycles of the barriers when the teams of a block join their states. An assumption."""
-
-SHARED_BYTES_A_CYCLE = 128
-"""What a multiprocessor moves to or from shared memory in a cycle."""
-
-SCHEDULERS = 4
-"""Warps that issue in one cycle on a multiprocessor: fewer resident warps leave some of its rates unused."""
-
-LOADS_A_WARP = 2048
-"""Bytes that a warp has under way when it loads into registers."""
-
-LOAD_LATENCY = 0.8e-6
-"""Seconds from asking for a tile to having it, under load."""
-
-RAMP_SECONDS = 2.0e-6
-"""Seconds that even an empty kernel takes from launch to result."""
+PART_PADDING, PART_ALIGNMENT = 8, 128
+"""Floats added to a row of such an output, and bytes that one may lose to alignment."""
 
 
 @dataclass
 class Work:
-    """Counted over the whole grid, in operations and bytes; ``repeats``: how often a reduction is computed, by name."""
+    """Counted over the whole grid, in operations and bytes; ``repeats``: how often a reduction is computed, by name.
+
+    ``early``: tiles that a ring has asked for when it begins to wait for one, besides that one.
+    """
 
     blocks: int = 1
     matmul_flops: float = 0.0
@@ -88,6 +57,7 @@ class Work:
     trips: float = 0.0
     joins: float = 0.0
     joined_bytes: float = 0.0
+    early: int = 0
     repeats: dict[str, int] = field(default_factory=dict[str, int])
 
 
@@ -96,76 +66,15 @@ def program_work(program: Program, binding: Binding, dims: Mapping[str, int], fe
     return _Counter(program, binding, dims, feed).count()
 
 
-def refusal(work: Work, target: Target, warps: int) -> str | None:
-    """Why a kernel can't run on a target: registers or shared memory."""
-    facts = target.facts
-    if work.registers > facts.registers_per_thread:
-        return f"{work.registers} registers a thread, allowed are {facts.registers_per_thread}"
-    if work.registers * 32 * warps > facts.registers:
-        return f"{work.registers} registers for {warps} warps, a multiprocessor has {facts.registers}"
-    if work.shared_bytes > facts.shared_per_block:
-        return f"{work.shared_bytes} bytes of shared memory, allowed are {facts.shared_per_block}"
-    return None
-
-
-def modelled(kernels: Iterable[tuple[Work, Binding]], target: Target, launches: int) -> Modelled:
-    """Time of kernels one after the other, with its parts in microseconds."""
-    parts: dict[str, float] = {}
-    total = 0.0
-    for work, binding in kernels:
-        seconds, terms = _kernel_seconds(work, binding, target.facts)
-        total += seconds
-        for name, value in terms.items():
-            parts[name] = parts.get(name, 0.0) + value * 1e6
-    overhead = launches * (target.facts.launch_seconds + RAMP_SECONDS)
-    parts["launch"] = overhead * 1e6
-    return Modelled((total + overhead) * 1e6, parts)
-
-
-def resident_blocks(work: Work, warps: int, facts: Facts) -> int:
-    """Blocks that fit on one multiprocessor at once."""
-    threads = 32 * warps
-    return max(
-        1,
-        min(
-            facts.blocks_per_multiprocessor,
-            facts.threads_per_multiprocessor // threads,
-            facts.registers // (max(work.registers, 1) * threads),
-            facts.shared_per_multiprocessor // max(work.shared_bytes, 1),
-        ),
-    )
-
-
-def _kernel_seconds(work: Work, binding: Binding, facts: Facts) -> tuple[float, dict[str, float]]:
-    resident = resident_blocks(work, binding.warps, facts)
-    units = facts.multiprocessors
-    waves = ceil(work.blocks / units) if work.blocks else 0
-    busy = work.blocks / (waves * units) if waves else 1.0
-    rate = facts.clock * units
-    matmul = work.matmul_flops / facts.mma_rate
-    special = work.special / (facts.exp_rate * rate)
-    other = work.other / (facts.fma_rate * rate)
-    cycles = work.trips * TRIP_CYCLES + work.joins * JOIN_CYCLES
-    waiting = cycles / (rate * resident) + work.joined_bytes / (SHARED_BYTES_A_CYCLE * rate)
-    issuing = min(1.0, max(1, min(resident, work.blocks / units)) * binding.warps / SCHEDULERS)
-    ring = work.shared_bytes * (binding.stages - 1) // binding.stages  # one slot is being read
-    in_flight = min(work.blocks, units * resident) * max(ring, LOADS_A_WARP * binding.warps)
-    moved = work.loaded_bytes + work.stored_bytes
-    memory = max(
-        (work.distinct_bytes + work.stored_bytes) / facts.read_bandwidth,
-        moved / (facts.read_bandwidth * CACHE_OVER_MEMORY * min(1.0, max(work.blocks, 1) / units)),
-        moved / (max(in_flight, 1) / LOAD_LATENCY),
-    )
-    arithmetic = ((matmul + special + other) / issuing + waiting) / busy
-    terms = {
-        "matmul": matmul,
-        "special": special,
-        "other": other,
-        "waiting": waiting,
-        "memory": memory,
-        "idle": arithmetic * (1 - busy),
-    }
-    return max(arithmetic, memory) + EXPOSED * min(arithmetic, memory), terms
+def parts_bytes(program: Program, binding: Binding) -> int:
+    """Shared memory for the outputs of a program whose blocks keep them for their cluster, in FP32."""
+    total = 0
+    for s in statements(program.body):
+        if isinstance(s, Store):
+            rows = prod(binding.tile(a) for a in s.axes if a in binding.rows)
+            columns = prod(binding.tile(a) for a in s.axes if a not in binding.rows and a not in program.unit)
+            total += 4 * rows * (columns + PART_PADDING) + PART_ALIGNMENT
+    return total
 
 
 class _Reading:
@@ -220,6 +129,7 @@ class _Counter:
         work.distinct_bytes = min(distinct, work.loaded_bytes)
         self.shared(self.program.body, inside=False)
         work.shared_bytes += BOXES_BYTES if self.boxes else 0
+        work.early = self.binding.stages - (1 if self.boxes else 2)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         self.count_repeats(environments[0])
         return work

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cleave.candidate import Candidate
 from cleave.config import Config
-from cleave.cost.program import modelled
+from cleave.cost.time import modelled
 from cleave.errors import ScheduleError
 from cleave.ir.dim import is_dim
 from cleave.ir.index import Index, Pred, compare, index, symbols_of
-from cleave.schedule.kernels import Kernel, Setting, kernels, merge_kernel
+from cleave.schedule.kernels import Kernel, Setting, kernels, one_launch
 from cleave.schedule.request import Forced, Request, make_request
 from cleave.schedule.splits import chunk_of
 from cleave.schedule.variants import Variant, variants
@@ -72,9 +72,9 @@ def _schedules(s: Setting) -> Iterator[Schedule]:
     for kernel in kernels(s, first)[:KEPT_A_KERNEL]:
         bound = Setting(s.request, s.variant, s.count, kernel.chunk)
         if s.variant.merge in ONE_LAUNCH:
-            merged = merge_kernel(bound, rest[0], kernel)
-            if merged is not None:
-                yield from _single_launch(_assembled(bound, [kernel, merged]), s.request)
+            made = one_launch(bound, rest[0], kernel)
+            if made is not None:
+                yield from _single_launch(_assembled(bound, made), s.request)
             continue
         if kernel.chunk not in followers:
             followers[kernel.chunk] = [kernels(bound, piece) for piece in rest]
@@ -95,7 +95,6 @@ def _single_launch(plan: Schedule, r: Request) -> Iterator[Schedule]:
 
 def _assembled(s: Setting, chosen: Sequence[Kernel]) -> Schedule:
     r, v = s.request, s.variant
-    launches = 1 if v.merge in ONE_LAUNCH else len(chosen)
     bound = {**_compiled_in(r, v, chosen), **({v.split.count: s.count} if v.split is not None else {})}
     return Schedule(
         candidate=r.candidate.name,
@@ -110,7 +109,7 @@ def _assembled(s: Setting, chosen: Sequence[Kernel]) -> Schedule:
         shape=r.shape,
         chunks=(chunk_of(r.candidate, v.split, s.chunk or 1),) if v.split is not None else (),
         constraints=_constraints(chosen, bound),
-        modelled=modelled([(k.work, k.binding) for k in chosen], r.target, launches),
+        modelled=modelled([(k.work, k.binding) for k in chosen], r.target, merge=v.merge, chunks=s.count),
         notes=(v.partition.note,) if v.partition.note else (),
     )
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from math import prod
 
-from cleave.cost.program import Work, modelled, program_work, refusal
+from cleave.cost.program import Work, parts_bytes, program_work
+from cleave.cost.time import modelled, refusal
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.index import evaluate
@@ -91,7 +92,7 @@ def _kernels(s: Setting, piece: Piece) -> list[Kernel]:
             for binding in _bindings(s, lowered.program, placement, skeleton):
                 made = _costed(s, lowered, placement, binding, skeleton)
                 out += [made] if made is not None else []
-    return sorted(out, key=lambda k: modelled([(k.work, k.binding)], r.target, 1).microseconds)
+    return sorted(out, key=lambda k: modelled([(k.work, k.binding)], r.target).microseconds)
 
 
 def _lowered(r: Request, piece: Piece, roles: Mapping[Axis, Role]) -> Lowered | None:
@@ -109,16 +110,23 @@ def _worth_trying(skeleton: Skeleton, r: Request, placement: Placement, sizes: S
     return len(r.skeletons) == 1 or max(skeleton.teams) == 1 or rows <= MANY_ROWS
 
 
-def merge_kernel(s: Setting, piece: Piece, first: Kernel) -> Kernel | None:
-    """The merge in the launch of the kernel that makes the partials: its roles, rows and tiles follow.
+def one_launch(s: Setting, piece: Piece, first: Kernel) -> list[Kernel] | None:
+    """The kernel that makes the partials, and their merge in its launch: roles, rows and tiles follow.
 
     What the first kernel holds whole is divided in slices, each with the whole reduction over chunks; where something
-    reduces over it, a loop takes it piece by piece.
+    reduces over it, a loop takes it piece by piece. In a cluster the partials take shared memory too.
     """
+    if s.variant.merge == "cluster":
+        held = first.work.shared_bytes + parts_bytes(first.program, first.binding)
+        first = replaced(first, work=replaced(first.work, shared_bytes=held))
+        too_much = refusal(first.work, s.request.target, first.binding.warps)
+        if too_much is not None:
+            s.request.reject(too_much)
+            return None
     for whole in ("grid", "loop"):
         made = _merge_kernel(s, piece, first, (whole,))
         if made is not None:
-            return made
+            return [first, made]
     return None
 
 

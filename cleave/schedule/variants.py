@@ -21,7 +21,7 @@ from cleave.schedule.rows import row_sets, rowless, structure
 from cleave.schedule.splits import base_extent, collapse, cut_at_partials
 from cleave.tile.plan import Merge
 
-SPLIT_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+SPLIT_COUNTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 LEAST_CHUNK = 64
 """Elements of an axis that are worth a block of their own."""
 

@@ -19,7 +19,7 @@ from experiments.e03_decode.search import candidate_of, described, split_counts
 
 MERGES: tuple[Merge, ...] = tuple(m for m in get_args(Merge) if m != "none")
 
-WORTH_TRYING = 1.5
+WORTH_TRYING = 1.2
 """The best schedule of a skeleton and merge is measured if it is modelled at most so much slower than the first."""
 
 
@@ -69,13 +69,13 @@ def compiled(plans: Sequence[Schedule]) -> None:
 
 
 def contenders(graph: str, axis: str, dims: Shape, count: int) -> list[Schedule]:
-    """The model's choice, the best of each skeleton and merge, and of each feed; then others, by modelled time."""
-    found = list(around(graph, axis, dims))
-    ranked = sorted(found, key=microseconds)
+    """The model's choice, the best of each skeleton and merge near it, and of each feed; then others, by modelled
+    time."""
+    ranked = sorted(around(graph, axis, dims), key=microseconds)
     limit = WORTH_TRYING * microseconds(ranked[0])
     leading = [s for s in different(ranked, form) if microseconds(s) <= limit]
     leading += different(ranked, lambda s: s.kernels[0].feed)
-    rest = [*different(ranked, lambda s: (form(s), inside(s, dims))), *different(ranked, lambda s: described(s, dims))]
+    rest = different(ranked, lambda s: described(s, dims))
     return list({id(s): s for s in (ranked[0], *leading, *rest)}.values())[:count]
 
 
@@ -107,12 +107,6 @@ def microseconds(s: Schedule) -> float:
 
 def form(s: Schedule) -> tuple[str, ...]:
     return (s.kernels[0].skeleton, s.merge)
-
-
-def inside(s: Schedule, dims: Shape) -> tuple[object, ...]:
-    """Which plans differ in more than stages and tiles of the loop."""
-    b = s.kernels[0].binding
-    return (*split_counts(s, dims), b.teams, b.warps, *(a.name for a in b.rows))
 
 
 def different(ranked: Sequence[Schedule], key: Callable[[Schedule], object]) -> list[Schedule]:

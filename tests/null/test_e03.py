@@ -27,7 +27,7 @@ from tests.cases.lengths import expected, inputs
         ("attention", nn.attention()),
         ("attention_lse", nn.attention(lse=True)),
         ("attention_by_length", attention_by_length()),
-        ("matmul", nn.matmul()),
+        ("matmul", nn.matmul(n=4096, k=4096)),
     ],
 )
 def test_candidates_are_those_of_the_graphs(name: str, graph: Graph) -> None:

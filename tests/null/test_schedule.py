@@ -417,7 +417,7 @@ def test_few_rows_divide_the_loop_among_teams_and_many_do_not() -> None:
     flash = flash_decoding(head=128, value=128).candidate
     decode = schedule(flash, H200, {"kv": 8, "s": 1, "t": 8192})[0]
     assert decode.kernels[0].skeleton == "warp-ring" and decode.kernels[0].binding.teams > 1
-    assert decode.bind["S"] > 1 and decode.merge == "last-arriving"
+    assert decode.bind["S"] > 1 and decode.merge == "cluster"
     for m, skeleton in ((1, "warp-ring"), (64, "warp-ring"), (4096, "cta-ring")):
         found = schedule(matmul().candidate, H200, {"m": m, "n": 4096, "k": 4096})[0]
         assert {k.skeleton for k in found.kernels} == {skeleton}, m
