@@ -22,6 +22,9 @@ from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileT
 SAMPLES = (0.1, 0.5, 0.9)
 """Places on the grid, as fractions, whose loop bounds stand for all (causal bounds differ from block to block)."""
 
+FEW_TILES = 8
+"""Tiles of an axis up to which all of them are counted: the last chunk of a split may be short."""
+
 ADDRESS_REGISTERS = 40
 """Registers for addresses, operands and indices on top of the values that are alive; measured 20 to 90."""
 
@@ -75,6 +78,11 @@ def parts_bytes(program: Program, binding: Binding) -> int:
             columns = prod(binding.tile(a) for a in s.axes if a not in binding.rows and a not in program.unit)
             total += 4 * rows * (columns + PART_PADDING) + PART_ALIGNMENT
     return total
+
+
+def _places(tiles: int) -> list[int]:
+    """Tiles that stand for all of an axis: every one of few."""
+    return list(range(tiles)) or [0] if tiles <= FEW_TILES else [int(fraction * tiles) for fraction in SAMPLES]
 
 
 class _Reading:
@@ -145,20 +153,21 @@ class _Counter:
         return max(self.value(a.extent, environment), 0)
 
     def environments(self) -> list[dict[Any, Any]]:
-        """The first element of a tile at several places of the grid; axes inside the block at 0."""
-        out: list[dict[Any, Any]] = []
-        for fraction in SAMPLES if self.bounds_vary() else SAMPLES[:1]:
-            environment: dict[Any, Any] = dict(self.dims)
-            for a in self.axes:
-                environment[a] = 0
-            for a in self.program.grid:
-                tiles = ceil(self.extent(a, environment) / self.tile(a))
-                environment[a] = int(fraction * tiles) * self.tile(a)
-            out.append(environment)
-        return out
+        """The first element of a tile at several places of the grid; axes inside the block at 0.
 
-    def bounds_vary(self) -> bool:
-        return any(isinstance(s, Loop) and (axes_of(s.lower) or axes_of(s.upper)) for s in self.every)
+        Axes that bounds of loops read are sampled independently: a chunk and a row bound one another.
+        """
+        bounds = [axes_of(i) for s in self.every if isinstance(s, Loop) for i in (s.lower, s.upper)]
+        varying = {a for a in self.program.grid if any(a in axes for axes in bounds)}
+        out: list[dict[Any, Any]] = [{**self.dims, **dict.fromkeys(self.axes, 0)}]
+        for a in self.program.grid:
+            found: list[dict[Any, Any]] = []
+            for environment in out:
+                tiles = ceil(self.extent(a, environment) / self.tile(a))
+                places = _places(tiles) if a in varying else _places(tiles)[:1]
+                found += [{**environment, a: place * self.tile(a)} for place in places]
+            out = found
+        return out
 
     # ---- counting operations
 
