@@ -15,14 +15,18 @@ from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.ir.index import evaluate
 from cleave.kernel import OperatorSource
+from cleave.pipeline import emit
 from cleave.pipeline.emission import executable_from
 from cleave.runtime import device
 from cleave.runtime.arguments import solve_dims
 from cleave.runtime.executable import Executable
+from cleave.schedule import schedule
 from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
-from tests.null import team_cases
+from tests.null import scheduled_candidates, team_cases
+from tests.null import test_codegen_boxes as box_cases
+from tests.null.test_codegen_scheduled import SPLIT
 
 torch = pytest.importorskip("torch")
 
@@ -54,9 +58,54 @@ KERNELS = {**cases.CASES, **team_cases.CASES}
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_kernel_equals_the_graph_and_the_emulator(name, rng):
-    case = KERNELS[name]()
+    agrees(KERNELS[name](), device.target().arch, rng)
+
+
+BOXED = {**box_cases.FETCHED, **box_cases.MIXED, **{f"decode of {g}": lambda g=g: team_cases.decode(g) for g in (1, 4)}}
+
+
+@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="boxes need sm_90a")
+@pytest.mark.parametrize("name", BOXED)
+def test_tiles_in_boxes_equal_the_graph_and_the_emulator(name, rng):
+    agrees(box_cases.boxed(BOXED[name]()), "sm_90a", rng)
+
+
+@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="boxes need sm_90a")
+@pytest.mark.parametrize("name", [n for n in BOXED if n.startswith("ragged")])
+def test_what_lies_beyond_a_length_may_be_anything(name, rng):
+    case = box_cases.boxed(BOXED[name]())
+    operator, (sizes,) = generate(case.schedule), case.sizes
+    run, values = executable_from(operator, "sm_90a"), cases.inputs(case, sizes, rng)
+    clean = call(run, operator, values, sizes)["out"]
+    for b, length in enumerate(case.tables["length"]):
+        values["k"][b, length:] = values["v"][b, length:] = np.nan
+    assert np.isfinite(clean).all()
+    np.testing.assert_array_equal(call(run, operator, values, sizes)["out"], clean)
+
+
+@pytest.mark.skipif("device.target().facts.cluster_blocks < 8", reason="no clusters")
+@pytest.mark.parametrize("feed", ["tma", "cp.async"])
+@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
+@pytest.mark.parametrize("name", SPLIT)
+def test_clusters_merge_right(name, skeleton, feed, rng):
+    case = scheduled_candidates.CASES[name]()
+    base, origin = case.candidate.splits[0].base, case.candidate.origin
+    for count in (2, 3, 8):
+        forced = {"merge": "cluster", "split": {base: count}, "skeleton": skeleton, "feed": feed}
+        plan = schedule(case.candidate, device.target(), case.shape, **forced)[0]
+        run = emit(plan)
+        for least in (0, 1):
+            sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+            known = {**{s.name: s.value for s in origin.symbols if s.value is not None}, **sizes}
+            arrays = {n: np.clip(a, -2, 2).astype(np.float16) for n, a in case.inputs(rng, known).items()}
+            result = check_executable(lambda given, out, run=run: run(**given, out=out), origin, arrays, sizes)
+            assert result.outcome is Outcome.PASSED, f"{sizes}: {result}"
+
+
+def agrees(case: cases.Case, arch: str, rng: np.random.Generator) -> None:
+    """A kernel at all sizes of its case, against the graph under the metric and against the emulator."""
     operator = generate(case.schedule)
-    run = executable_from(operator, device.target().arch)
+    run = executable_from(operator, arch)
     for sizes in case.sizes:
         arrays = cases.inputs(case, sizes, rng)
         got = call(run, operator, arrays, sizes)
