@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, get_args
 from cleave.candidate import Candidate, Fold
 from cleave.config import Config
 from cleave.errors import ScheduleError
-from cleave.ir.dim import check_binding
-from cleave.ir.index import evaluate
+from cleave.ir.dim import check_binding, is_dim
+from cleave.ir.index import evaluate, show
 from cleave.schedule.placement import Sizes
 from cleave.schedule.splits import base_extent
 from cleave.target import Target
@@ -103,6 +103,7 @@ def make_request(
     shape, fixed = _bound_dims(candidate, bind)
     _check_tiles(forced)
     _check_split(candidate, config, forced)
+    _check_extents(candidate)
     _check_counts(candidate, forced, {**shape, **fixed})
     folds = candidate.folds if config.ablation.algebra else ()
     skeletons = _skeletons(candidate, target, forced.skeleton)
@@ -157,6 +158,17 @@ def _check_tiles(forced: Forced) -> None:
 def _check_integer(what: str, value: object, location: str) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ScheduleError(f"{what} {value!r}: an integer is expected", location=location)
+
+
+def _check_extents(c: Candidate) -> None:
+    """The length of chunks is computed from dims, before a call."""
+    for s in c.splits:
+        extent = base_extent(c, s)
+        if not is_dim(extent):
+            raise ScheduleError(
+                f"split of {s.base!r}: its extent {show(extent)} is read from an input, and has to be a dim",
+                location=c.name,
+            )
 
 
 def _check_counts(c: Candidate, forced: Forced, dims: Mapping[str, int]) -> None:

@@ -23,6 +23,7 @@ from cleave.ir.op import round_to
 from cleave.schedule import schedule
 from cleave.schedule.lower import lower
 from cleave.schedule.roles import Plan, Role
+from cleave.search import search
 from cleave.target import Target
 from cleave.tile.interp import run_program, run_schedule
 from cleave.tile.plan import Merge, Schedule
@@ -372,6 +373,15 @@ def refused(c: Candidate, **changes: object) -> str:
     with pytest.raises(ScheduleError) as caught:
         schedule(c, H200, **arguments)  # type: ignore[arg-type]
     return str(caught.value)
+
+
+def test_a_split_of_an_axis_whose_extent_is_read_is_refused() -> None:
+    g = CASES["ragged attention"]().candidate.graph
+    found = next(c for c in search(g, config=Config(isolate=False)).candidates if c.splits)
+    (split,) = found.splits
+    for forced in ({}, {split.base: 2}):
+        with pytest.raises(ScheduleError, match=f"split of '{split.base}': its extent len.* is read from an input"):
+            schedule(found, A100, {"b": 3, "s": 40, "t": 70}, split=forced)
 
 
 def test_errors_name_the_axis_the_value_and_what_is_allowed() -> None:
