@@ -60,15 +60,19 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
             yield Variant(partition, "none", split)
     merged = tuple(n for n in counts if n > 1 or merge is not None)
     for way in ("second-launch", "last-arriving", "cluster"):
-        fitting = tuple(n for n in merged if way != "cluster" or n <= r.target.facts.cluster_blocks)
+        fitting = tuple(n for n in merged if way != "cluster" or _fits_a_cluster(r, n))
         if fitting and merge in (None, way):
             yield Variant(cut_at_partials(c, r.folds, split), way, split, fitting)
         elif merge == way:
             most = r.target.facts.cluster_blocks
             allowed = f"at most {most} on {r.target.arch}" if most > 1 else f"none on {r.target.arch}"
-            raise ScheduleError(
-                f"split count {asked} in a cluster: allowed is {allowed}", location=f"axis {split.base}"
-            )
+            what = "merge" if asked is None else f"split count {asked}"
+            raise ScheduleError(f"{what} in a cluster: allowed is {allowed}", location=f"axis {split.base}")
+
+
+def _fits_a_cluster(r: Request, count: int) -> bool:
+    """A target without clusters has none of one block either: the merge that was asked for would be another."""
+    return count <= r.target.facts.cluster_blocks > 1
 
 
 def _filling(r: Request, piece: Piece) -> set[int]:

@@ -58,6 +58,8 @@ def test_more_chunks_than_a_cluster_has_blocks_are_refused() -> None:
         clustered(case, 9)
     with pytest.raises(ScheduleError, match="split count 2 in a cluster: allowed is none on sm_80"):
         schedule(case.candidate, Target("sm_80"), case.shape, merge="cluster", split={"k": 2})
+    with pytest.raises(ScheduleError, match="merge in a cluster: allowed is none on sm_80"):
+        schedule(case.candidate, Target("sm_80"), case.shape, merge="cluster")
     plan = clustered(case, 8)[0]
     with pytest.raises(CodegenError, match="a cluster of 8 blocks: sm_80 allows at most 1"):
         generate(dataclasses.replace(plan, target=Target("sm_80")))
