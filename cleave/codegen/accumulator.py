@@ -11,6 +11,7 @@ from cleave.codegen.reduction import (
     accumulate_uniform,
     accumulate_vector,
     combine,
+    each,
     identity,
     new_vector,
     quad,
@@ -26,11 +27,11 @@ def declare(em: Emission, acc: Accumulator) -> None:
     if len(columns) > 1 or (columns and not em.has_rows(acc.axes) and acc.carry is not None):
         em.refuse(acc.name, acc.axes)
     if em.has_rows(acc.axes) and columns:
-        em.writer.line(f"float {name}[{em.groups(columns[0])}][4];")
+        em.writer.line(f"float {name}[{em.groups(columns[0])}][{2 * em.halves}];")
         for_elements(em, columns[0], f"{name}[n][e] = {start};")
         em.layouts[acc.name] = Fragment(name, columns[0])
     elif em.has_rows(acc.axes):
-        em.writer.line(f"float {name}[2] = {{{start}, {start}}};")
+        em.writer.line(f"float {name}[{em.halves}] = {{{each(em, start)}}};")
         em.layouts[acc.name] = RowVector(name)
     elif columns:
         em.layouts[acc.name] = new_vector(em, name, columns[0], acc.op)
@@ -45,13 +46,14 @@ def remember(em: Emission, acc: Accumulator) -> None:
     old = em.names.fresh(acc.name + "~")
     match em.layouts[acc.name]:
         case RowVector(name):
-            em.writer.line(f"const float {old}[2] = {{{name}[0], {name}[1]}};")
+            values = ", ".join(f"{name}[{h}]" for h in range(em.halves))
+            em.writer.line(f"const float {old}[{em.halves}] = {{{values}}};")
             em.layouts[acc.name + "~"] = RowVector(old)
         case Uniform(name):
             em.writer.line(f"const float {old} = {name};")
             em.layouts[acc.name + "~"] = Uniform(old)
         case Fragment(name, column):
-            em.writer.line(f"float {old}[{em.groups(column)}][4];")
+            em.writer.line(f"float {old}[{em.groups(column)}][{2 * em.halves}];")
             for_elements(em, column, f"{old}[n][e] = {name}[n][e];")
             em.layouts[acc.name + "~"] = Fragment(old, column)
         case _:
@@ -71,7 +73,7 @@ def carry(em: Emission, acc: Accumulator) -> None:
             for_elements(em, column, f"{name}[n][e] = {text};")
         case RowVector(name):
             text = Printer(em, row_at(em)).element(acc.carry)
-            with em.writer.unrolled("h", 2):
+            with em.writer.unrolled("h", em.halves):
                 em.writer.line(f"{name}[h] = {text};")
         case Uniform(name):
             em.writer.line(f"{name} = {Printer(em, At()).element(acc.carry)};")
@@ -106,7 +108,7 @@ def add(em: Emission, acc: Accumulator, term: Term) -> None:
             for_elements(em, column, f"{name}[n][e] = {combine(acc.op, f'{name}[n][e]', text)};")
         case RowVector(name):
             text = Printer(em, row_at(em)).element(term)
-            with em.writer.unrolled("h", 2):
+            with em.writer.unrolled("h", em.halves):
                 em.writer.line(f"{name}[h] = {combine(acc.op, f'{name}[h]', text)};")
         case Uniform(name):
             em.writer.line(f"{name} = {combine(acc.op, name, Printer(em, At()).element(term))};")
@@ -124,10 +126,10 @@ def _update_reduction(em: Emission, acc: Accumulator, layout: Layout, term: Redu
             quad(em, name, acc.op)
         case RowVector(name):
             part = em.names.fresh("part")
-            em.writer.line(f"float {part}[2] = {{{identity(acc.op)}, {identity(acc.op)}}};")
+            em.writer.line(f"float {part}[{em.halves}] = {{{each(em, identity(acc.op))}}};")
             accumulate_rows(em, part, term)
             quad(em, part, acc.op)
-            with em.writer.unrolled("h", 2):
+            with em.writer.unrolled("h", em.halves):
                 em.writer.line(f"{name}[h] = {combine(acc.op, f'{name}[h]', f'{part}[h]')};")
         case Uniform(name):
             accumulate_uniform(em, name, term)

@@ -59,7 +59,7 @@ def store(em: Emission, s: Store, part: ClusterPart) -> None:
         return
     if not columns:
         text = Printer(em, row_at(em)).element(s.value)
-        with em.writer.unrolled("h", 2):
+        with em.writer.unrolled("h", em.halves):
             test = _all(em.only_one_of("0"), "pair == 0")
             em.writer.line(f"if ({test}) shared_write_float({part.place('row + 8 * h', '0')}, {text});")
         return
@@ -70,7 +70,7 @@ def store(em: Emission, s: Store, part: ClusterPart) -> None:
     where = part.place("row + 8 * h", f"{em.group_number(column)} * 8 + pair")
     test = _all(em.only_one_holder(column))
     guard = "" if test == "true" else f"if ({test}) "
-    with em.writer.unrolled("h", 2), em.writer.unrolled("n", em.groups(column)):
+    with em.writer.unrolled("h", em.halves), em.writer.unrolled("n", em.groups(column)):
         em.writer.line(f"{guard}shared_write_two({where}, {low}, {high});")
 
 

@@ -6,6 +6,8 @@ B (k x n)      ldmatrix from a shared tile, transposed if n is contiguous; a com
 
 from __future__ import annotations
 
+from itertools import product
+
 from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import C_TYPES, STORAGE_16, Emission
 from cleave.codegen.expression import At, Printer, fragment_at
@@ -30,7 +32,7 @@ def value(em: Emission, let: Let, term: Contract) -> None:
     if not em.has_rows(let.axes) or len(columns) != 1:
         em.refuse(let.name, let.axes, "a matmul gives rows x one axis: one operand has the rows, the other has not")
     name = em.names.fresh(let.name)
-    em.writer.line(f"float {name}[{em.size(columns[0]) // 8}][4];")
+    em.writer.line(f"float {name}[{em.size(columns[0]) // 8}][{2 * em.halves}];")
     for_elements(em, columns[0], f"{name}[n][e] = 0.f;")
     accumulate(em, term, name)
     em.layouts[let.name] = Fragment(name, columns[0])
@@ -50,14 +52,27 @@ def accumulate(em: Emission, term: Contract, target: str) -> None:
     address = right.chunk(*(B_TRANSPOSED if transposed else B_CHUNK))
     with em.writer.unrolled("kk", depth // _STEP):
         if not left.registers:
-            em.writer.line("u32 a[4];")
+            em.writer.line(f"u32 a{left_shape(em)};")
         em.writer.lines(left.lines)
         with em.writer.unrolled("nn", width // _PAIR_COLUMNS):
             em.writer.line("u32 b[4];")
             em.writer.line(f"{load}(b, {right.address} + {address});")
             for half in (0, 1):
                 pair = f"b[{2 * half}], b[{2 * half + 1}]"
-                em.writer.line(f"multiply_add<{C_TYPES[right.dtype]}>({target}[2 * nn + {half}], {left.text}, {pair});")
+                _multiply(em, right.dtype, f"{target}[2 * nn + {half}]", left.text, pair)
+
+
+def _multiply(em: Emission, dtype: str, target: str, left: str, pair: str) -> None:
+    if em.row_tiles == 1:
+        em.writer.line(f"multiply_add<{C_TYPES[dtype]}>({target}, {left}, {pair});")
+        return
+    for tile in range(em.row_tiles):
+        em.writer.line(f"multiply_add_at<{C_TYPES[dtype]}>({target} + {4 * tile}, {left}[{tile}], {pair});")
+
+
+def left_shape(em: Emission) -> str:
+    """Dimensions of the A fragments of one step: one for each sixteen rows of a warp."""
+    return "[4]" if em.row_tiles == 1 else f"[{em.row_tiles}][4]"
 
 
 def operands(em: Emission, term: Contract) -> tuple[Ref, Ref]:
@@ -90,7 +105,7 @@ def _left(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
                     f"matmul of {tile.dtype} {a.name} with {dtype}: one type is needed", location=em.location
                 )
             em.need(a.name)
-            return _Left([load_left(em, tile, k)])
+            return _Left(load_left(em, tile, k))
         case Rounded(operand, rounded, column) if rounded == dtype and column is k:
             return _computed(em, operand, k, dtype)
         case Fragment() | Scaled() | Rounded():
@@ -99,12 +114,21 @@ def _left(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
             return em.refuse(a.name, a.axes)
 
 
-def load_left(em: Emission, tile: SharedTile, k: Axis, target: str = "a") -> str:
+def load_left(em: Emission, tile: SharedTile, k: Axis, target: str = "a") -> list[str]:
+    """Lines that load the A fragments of step kk."""
     form, name = A_TRANSPOSED, "load_matrices_transposed"
     if tile.column is k and tile.row is None:
         form, name = A_CHUNK, "load_matrices"
-    row, chunk = (text.format(warp=em.row_warp) for text in form)
-    return f"{name}({target}, {tile.address} + {tile.chunk(row, chunk)});"
+    lines: list[str] = []
+    for n in range(em.row_tiles):
+        warp = em.row_warp if em.row_tiles == 1 else f"({em.row_warp} * {em.row_tiles} + {n})"
+        row, chunk = (text.format(warp=warp) for text in form)
+        lines.append(f"{name}({_of_tile(em, target, n)}, {tile.address} + {tile.chunk(row, chunk)});")
+    return lines
+
+
+def _of_tile(em: Emission, fragments: str, n: int) -> str:
+    return fragments if em.row_tiles == 1 else f"{fragments}[{n}]"
 
 
 def _computed(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
@@ -113,9 +137,10 @@ def _computed(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
     # C fragments of columns 16 kk .. 16 kk + 15 are, register by register, the A fragment of step kk.
     lines: list[str] = []
     printers: dict[str, Printer] = {}
-    for number, (group, first) in enumerate((("2 * kk", 0), ("2 * kk", 2), ("2 * kk + 1", 0), ("2 * kk + 1", 2))):
-        low, high = (_element(em, operand, k, group, entry, printers) for entry in (first, first + 1))
-        lines.append(f"a[{number}] = pack<{C_TYPES[dtype]}>({low}, {high});")
+    parts = (("2 * kk", 0), ("2 * kk", 2), ("2 * kk + 1", 0), ("2 * kk + 1", 2))
+    for n, (number, (group, first)) in product(range(em.row_tiles), enumerate(parts)):
+        low, high = (_element(em, operand, k, group, 4 * n + entry, printers) for entry in (first, first + 1))
+        lines.append(f"{_of_tile(em, 'a', n)}[{number}] = pack<{C_TYPES[dtype]}>({low}, {high});")
     return _Left(lines)
 
 
@@ -129,17 +154,17 @@ def _element(em: Emission, operand: Term, k: Axis, group: str, entry: int, print
 
 
 def _through_shared(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
-    """Each warp writes and reads its own sixteen rows, so the warp alone has to wait."""
+    """Each warp writes and reads its own rows, so the warp alone has to wait."""
     chunks, printers = em.size(k) // 8, dict[str, Printer]()
     tile = em.names.fresh("chain")
     em.writer.line(f"const u32 {tile} = {em.allot_rows(em.block_rows * chunks * 16)};")
     low, high = (_element_of_half(em, operand, k, which, printers) for which in ("2 * h", "2 * h + 1"))
     em.writer.line("warp_barrier();")
-    with em.writer.unrolled("n", chunks), em.writer.unrolled("h", 2):
+    with em.writer.unrolled("n", chunks), em.writer.unrolled("h", em.halves):
         address = f"{tile} + swizzle<{chunks}>(row + 8 * h, n) + pair * 2"
         em.writer.line(f"shared_write_word({address}, pack<{C_TYPES[dtype]}>({low}, {high}));")
     em.writer.line("warp_barrier();")
-    return _Left([load_left(em, SharedTile(tile, None, k, chunks, dtype), k)])
+    return _Left(load_left(em, SharedTile(tile, None, k, chunks, dtype), k))
 
 
 def _element_of_half(em: Emission, operand: Term, k: Axis, entry: str, printers: dict[str, Printer]) -> str:

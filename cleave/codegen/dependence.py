@@ -93,7 +93,7 @@ def live(em: Emission, s: Loop) -> int:
         if isinstance(i, Let) and not isinstance(i.term, Load) and em.has_rows(i.axes)
         for a in em.columns(i.axes)
     ]
-    return carried + max(computed, default=0)
+    return em.row_tiles * (carried + max(computed, default=0))
 
 
 def spreadable(em: Emission, s: Loop) -> set[Axis]:

@@ -27,7 +27,7 @@ from cleave.tile.program import Let
 
 
 def for_elements(em: Emission, column: Axis, body: str) -> None:
-    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", 4):
+    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", 2 * em.halves):
         em.writer.line(body)
 
 
@@ -102,14 +102,14 @@ def _fragment(em: Emission, let: Let, term: Term, column: Axis) -> Layout:
     if isinstance(term, Load) and _paired_load(em, term, name, column):
         return Fragment(name, column)
     text = Printer(em, fragment_at(em, column)).element(term)
-    em.writer.line(f"float {name}[{em.groups(column)}][4];")
+    em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}];")
     for_elements(em, column, f"{name}[n][e] = {text};")
     return Fragment(name, column)
 
 
 def registers(em: Emission, let: Let) -> int:
     """Registers of a thread for a value of rows or columns."""
-    return sum(4 * em.groups(a) for a in em.columns(let.axes)) or 2
+    return sum(2 * em.halves * em.groups(a) for a in em.columns(let.axes)) or em.halves
 
 
 def _masked(em: Emission, term: Where, name: str, column: Axis) -> Layout | None:
@@ -128,7 +128,7 @@ def _masked(em: Emission, term: Where, name: str, column: Axis) -> Layout | None
     else:
         return None
     at = fragment_at(em, column)
-    em.writer.line(f"float {name}[{em.groups(column)}][4];")
+    em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}];")
     for_elements(em, column, f"{name}[n][e] = {source.name}[n][e];")
     with em.writer.block(f"if (!{pred_text(em, sure, At())})"):
         for_elements(em, column, f"if (!{pred_text(em, term.pred, at)}) {name}[n][e] = {number(c)};")
@@ -161,8 +161,8 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
         row = part_row(em, em.load_axes(load), row_at(em))
         place = part.place(row, f"{part.local(em.starts[column])} + pair", owner)
         begin, even = f"const u32 {start} = {place};", True
-    em.writer.line(f"float {name}[{em.groups(column)}][4];")
-    with em.writer.unrolled("h", 2):
+    em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}];")
+    with em.writer.unrolled("h", em.halves):
         if part is None:
             em.writer.line(f"const bool present = {row_exists};")
         em.writer.line(begin)
@@ -184,8 +184,8 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
 def _row(em: Emission, let: Let, term: Term) -> Layout:
     name = em.names.fresh(let.name)
     text = Printer(em, row_at(em)).element(term)
-    em.writer.line(f"float {name}[2];")
-    with em.writer.unrolled("h", 2):
+    em.writer.line(f"float {name}[{em.halves}];")
+    with em.writer.unrolled("h", em.halves):
         em.writer.line(f"{name}[h] = {text};")
     return RowVector(name)
 

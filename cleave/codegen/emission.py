@@ -182,7 +182,17 @@ class Emission:
 
     @property
     def block_rows(self) -> int:
-        return WARP_ROWS * self.binding.warps_a_team
+        return WARP_ROWS * self.row_tiles * self.binding.warps_a_team
+
+    @property
+    def row_tiles(self) -> int:
+        """Sets of sixteen rows that a warp owns."""
+        return self.binding.row_tiles
+
+    @property
+    def halves(self) -> int:
+        """Rows of a thread, every eighth one of its warp's; entries 2h and 2h + 1 of a fragment's group lie in row h."""
+        return 2 * self.row_tiles
 
     @property
     def row_warp(self) -> str:

@@ -325,8 +325,8 @@ class Printer:
         em = self.em
         text = Printer(em, row_at(em)).element(term)
         name = em.names.fresh(wish)
-        em.writer.line(f"float {name}[2];")
-        with em.writer.unrolled("h", 2):
+        em.writer.line(f"float {name}[{em.halves}];")
+        with em.writer.unrolled("h", em.halves):
             em.writer.line(f"{name}[h] = {form.format(text)};")
         return name
 

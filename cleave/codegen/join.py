@@ -64,12 +64,12 @@ def _written(em: Emission, c: Accumulator) -> _Sides:
         case Fragment(value, column):
             blocks = em.groups(column)
             sides = _side(em, name, rows * blocks * 8 * 4)
-            with em.writer.unrolled("h", 2), em.writer.unrolled("n", blocks):
+            with em.writer.unrolled("h", em.halves), em.writer.unrolled("n", blocks):
                 pair = f"{value}[n][2 * h], {value}[n][2 * h + 1]"
                 em.writer.line(f"shared_write_two({name} + team * {sides.step} + {_place(em, column)}, {pair});")
         case RowVector(value):
             sides = _side(em, name, rows * 4)
-            with em.writer.unrolled("h", 2):
+            with em.writer.unrolled("h", em.halves):
                 where = f"{name} + team * {sides.step} + (row + 8 * h) * 4"
                 em.writer.line(f"if (pair == 0) shared_write_float({where}, {value}[h]);")
         case Uniform(value):
@@ -91,7 +91,7 @@ def _place(em: Emission, column: Axis) -> str:
 
     Rows that pad the tile are moved with the others: their values go nowhere, and no test is needed.
     """
-    return f"(({em.group_number(column)} * 2 + h) * {32 * em.binding.warps_a_team} + member) * 8"
+    return f"(({em.group_number(column)} * {em.halves} + h) * {32 * em.binding.warps_a_team} + member) * 8"
 
 
 def _read_small(em: Emission, c: Accumulator, sides: _Sides) -> None:
@@ -99,8 +99,8 @@ def _read_small(em: Emission, c: Accumulator, sides: _Sides) -> None:
     name, count = em.names.fresh(f"{c.name}_side"), em.binding.teams
     match em.layouts[c.name]:
         case RowVector():
-            em.writer.line(f"float {name}[{count}][2];")
-            with em.writer.unrolled("w", count), em.writer.unrolled("h", 2):
+            em.writer.line(f"float {name}[{count}][{em.halves}];")
+            with em.writer.unrolled("w", count), em.writer.unrolled("h", em.halves):
                 where = f"{sides.address} + w * {sides.step} + (row + 8 * h) * 4"
                 em.writer.line(f"{name}[w][h] = shared_read_float({where});")
             em.layouts[c.name + "~"] = RowVector(f"{name}[w]")
@@ -119,8 +119,8 @@ def _read_fragments(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sid
         if not isinstance(layout, Fragment):
             continue
         name, blocks = em.names.fresh(f"{other.name}_side"), em.groups(layout.column)
-        em.writer.line(f"float {name}[{blocks}][4];")
-        with em.writer.unrolled("h", 2), em.writer.unrolled("n", blocks):
+        em.writer.line(f"float {name}[{blocks}][{2 * em.halves}];")
+        with em.writer.unrolled("h", em.halves), em.writer.unrolled("n", blocks):
             where = f"{sides[other.name].address} + w * {sides[other.name].step} + {_place(em, layout.column)}"
             em.writer.line(f"shared_read_two({name}[n][2 * h], {name}[n][2 * h + 1], {where});")
         em.layouts[f"{other.name}~"] = Fragment(name, layout.column)
@@ -143,10 +143,10 @@ def _joined(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sides]) -> 
                 text = Printer(em, fragment_at(em, column)).element(_carry(c))
                 for_elements(em, column, f"{value}[n][e] = {combine(c.op, f'{value}[n][e]', text)};")
         case RowVector(value):
-            em.writer.line(f"{value}[0] = {value}[1] = {identity(c.op)};")
+            em.writer.line(" = ".join(f"{value}[{h}]" for h in range(em.halves)) + f" = {identity(c.op)};")
             with em.writer.unrolled("w", count):
                 text = Printer(em, row_at(em)).element(_carry(c))
-                with em.writer.unrolled("h", 2):
+                with em.writer.unrolled("h", em.halves):
                     em.writer.line(f"{value}[h] = {combine(c.op, f'{value}[h]', text)};")
         case Uniform(value):
             em.writer.line(f"{value} = {identity(c.op)};")

@@ -1,11 +1,11 @@
 """Layouts: where a value of a tile program lives while a kernel of either ring skeleton runs.
 
-A team has 16 rows a warp. *Rows* are the tiled grid axes of ``Binding.rows`` (a product is flattened, slowest first);
-lane l of a warp owns rows l/4 and l/4 + 8 and, of every eight columns, 2(l%4) and the next: the C fragment of
-mma.m16n8k16.
+A warp has 16 R rows (R: ``Binding.row_tiles``). *Rows* are the tiled grid axes of ``Binding.rows`` (a product is
+flattened, slowest first); lane l of a warp owns rows l/4, l/4 + 8, .. of them and, of every eight columns, 2(l%4) and
+the next: R times the C fragment of mma.m16n8k16.
 
-    Fragment      rows x one axis, float name[columns / 8][4]
-    RowVector     rows, float name[2], equal in the four lanes of a quad
+    Fragment      rows x one axis, float name[columns / 8][4 R]
+    RowVector     rows, float name[2 R], equal in the four lanes of a quad
     Scaled        c * a fragment with a constant c > 0: the product is left to whoever reads it
     Rounded       a value that is rounded to a storage type where it is read
     SharedTile    loaded or stored tile of 16-bit elements, swizzled 16-byte chunks

@@ -17,6 +17,11 @@ def combine(op: str, a: str, b: str) -> str:
     return f"({_COMBINE[op].format(a, b)})"
 
 
+def each(em: Emission, value: str) -> str:
+    """C++ text of one value for each row of a thread."""
+    return ", ".join([value] * em.halves)
+
+
 def identity(op: str) -> str:
     return number(MONOIDS[op].identity)
 
@@ -25,7 +30,7 @@ def reduction(em: Emission, let: Let, term: Reduce) -> None:
     """A reduction over one tile, as a value of its own."""
     name, columns = em.names.fresh(let.name), em.columns(let.axes)
     if em.has_rows(let.axes) and not columns:
-        em.writer.line(f"float {name}[2] = {{{identity(term.op)}, {identity(term.op)}}};")
+        em.writer.line(f"float {name}[{em.halves}] = {{{each(em, identity(term.op))}}};")
         accumulate_rows(em, name, term)
         quad(em, name, term.op)
         em.layouts[let.name] = RowVector(name)
@@ -42,7 +47,7 @@ def reduction(em: Emission, let: Let, term: Reduce) -> None:
 
 
 def accumulate_rows(em: Emission, name: str, term: Reduce) -> None:
-    """Fold the columns that a thread owns into ``name[2]``; a constant positive scale is applied after a maximum."""
+    """Fold the columns that a thread owns into ``name``; a constant positive scale is applied after a maximum."""
     body, scale = term.body, 1.0
     layout = em.layouts.get(body.name) if isinstance(body, Ref) else None
     if isinstance(layout, Scaled) and term.op in ("max", "min"):
@@ -67,17 +72,17 @@ def accumulate_rows(em: Emission, name: str, term: Reduce) -> None:
     target = name
     if scale != 1.0:
         target = em.names.fresh("part")
-        em.writer.line(f"float {target}[2] = {{{identity(term.op)}, {identity(term.op)}}};")
-    with em.writer.unrolled("n", em.groups(term.axis)), em.writer.unrolled("h", 2):
+        em.writer.line(f"float {target}[{em.halves}] = {{{each(em, identity(term.op))}}};")
+    with em.writer.unrolled("n", em.groups(term.axis)), em.writer.unrolled("h", em.halves):
         em.writer.line(f"{target}[h] = {combine(term.op, f'{target}[h]', both)};")
     if scale != 1.0:
-        with em.writer.unrolled("h", 2):
+        with em.writer.unrolled("h", em.halves):
             em.writer.line(f"{name}[h] = {combine(term.op, f'{name}[h]', f'{target}[h] * {number(scale)}')};")
 
 
 def quad(em: Emission, name: str, op: str) -> None:
     """Join the four lanes that share a row."""
-    with em.writer.unrolled("h", 2):
+    with em.writer.unrolled("h", em.halves):
         em.writer.line(f"{name}[h] = quad_{op}({name}[h]);")
 
 

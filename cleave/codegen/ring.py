@@ -128,9 +128,10 @@ def open_grid(em: Emission, tiles: Sequence[str], leave: str = "return;") -> Non
         em.open_tile(a, start, last, size)
     for a in em.program.whole:
         em.open_tile(a, "0", str(em.size(a) - 1), em.size(a))
-    first, second = row_positions(em, "row"), row_positions(em, "(row + 8)")
+    places = [row_positions(em, "row" if h == 0 else f"(row + {8 * h})") for h in range(em.halves)]
     for a in em.rows:
-        em.writer.line(f"const int {em.axis_name(a)}_row[2] = {{{first[a]}, {second[a]}}};")
+        positions = ", ".join(place[a] for place in places)
+        em.writer.line(f"const int {em.axis_name(a)}_row[{em.halves}] = {{{positions}}};")
 
 
 def _depth(a: Axis) -> int:
@@ -509,13 +510,14 @@ def _hold(em: Emission, s: Loop, ring: _Ring, whole: Team) -> None:
             continue
         a, _ = contract.operands(em, term)
         layout, size = em.layouts.get(a.name), em.size(term.axis)
-        if a.name in inside or a.name in em.held or not isinstance(layout, SharedTile) or size // 4 > room:
+        taken = size * em.row_tiles // 4
+        if a.name in inside or a.name in em.held or not isinstance(layout, SharedTile) or taken > room:
             continue
         if a.name in em.pending:
             em.landed(ring.open_groups, whole.barrier)
         name = em.names.fresh(f"{a.name}_held")
-        em.writer.line(f"u32 {name}[{size // 16}][4];")
+        em.writer.line(f"u32 {name}[{size // 16}]{contract.left_shape(em)};")
         with em.writer.unrolled("kk", size // 16):
-            em.writer.line(contract.load_left(em, layout, term.axis, f"{name}[kk]"))
+            em.writer.lines(contract.load_left(em, layout, term.axis, f"{name}[kk]"))
         em.held[a.name] = name
-        room -= size // 4
+        room -= taken

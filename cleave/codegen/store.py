@@ -50,7 +50,7 @@ def _without_rows(em: Emission, s: Store, columns: list[Axis], pointer: str) -> 
 def _row(em: Emission, s: Store, pointer: str) -> None:
     at = row_at(em)
     text = Printer(em, at).element(s.value)
-    with em.writer.unrolled("h", 2):
+    with em.writer.unrolled("h", em.halves):
         where = offset_text(em, em.offset(s.output, s.indices), at)
         one = _both(em.only_one_of("0"), f"pair == 0 && {exists(em, list(s.axes), at)}")
         em.writer.line(f"if ({one}) write({pointer} + {where}, {text});")
@@ -67,7 +67,7 @@ def _fragment(em: Emission, s: Store, column: Axis, pointer: str) -> None:
     dtype = em.memory[s.output].dtype
     even = multiple_of(em, linear[1]) % 2 == 0 and em.start_multiples[column] % 2 == 0
     target, group = em.names.fresh("target"), em.group_number(column)
-    with em.writer.unrolled("h", 2), em.writer.block(f"if ({exists(em, others, row_at(em))})"):
+    with em.writer.unrolled("h", em.halves), em.writer.block(f"if ({exists(em, others, row_at(em))})"):
         base = offset_text(em, linear[1] + em.corner(column, "first"), row_at(em))
         em.writer.line(f"{C_TYPES[dtype]}* {target} = {pointer} + {base} + pair;")
         with em.writer.unrolled("n", em.groups(column)):
@@ -95,7 +95,7 @@ def _column_exists(em: Emission, column: Axis, plus: str) -> str:
 def _scattered(em: Emission, s: Store, column: Axis, pointer: str) -> None:
     at = fragment_at(em, column)
     text = Printer(em, at).element(s.value)
-    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", 4):
+    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", 2 * em.halves):
         where = offset_text(em, em.offset(s.output, s.indices), at)
         test = _both(em.only_one_holder(column), exists(em, list(s.axes), at))
         em.writer.line(f"if ({test}) write({pointer} + {where}, {text});")

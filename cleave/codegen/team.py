@@ -37,12 +37,13 @@ def part_of_block(binding: Binding) -> Team:
 
 
 def places(binding: Binding) -> list[str]:
-    """Lines that name a thread's team, its place in it, and the sixteen rows that its warp owns."""
+    """Lines that name a thread's team, its place in it, and the first of the rows that it owns."""
+    rows = 16 * binding.row_tiles
     if binding.teams == 1:
-        return ["const int row = warp * 16 + (lane >> 2), pair = (lane & 3) * 2;"]
+        return [f"const int row = warp * {rows} + (lane >> 2), pair = (lane & 3) * 2;"]
     warps = binding.warps // binding.teams
     which = "team = warp, rank = 0" if warps == 1 else f"team = warp / {warps}, rank = warp % {warps}"
     return [
         f"const int {which}, member = rank * 32 + lane;",
-        "const int row = rank * 16 + (lane >> 2), pair = (lane & 3) * 2;",
+        f"const int row = rank * {rows} + (lane >> 2), pair = (lane & 3) * 2;",
     ]

@@ -60,6 +60,7 @@ class Work:
     trips: float = 0.0
     joins: float = 0.0
     joined_bytes: float = 0.0
+    read_bytes: float = 0.0
     early: int = 0
     repeats: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -100,6 +101,7 @@ class _Reading:
             for r in (s.term.left, s.term.right)
         }
         self.fed = [s for s in self.every if isinstance(s, Let) and self.is_fed(s)]
+        self.loads = {s.name for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
         self.loaded = {s.term.input for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
 
     def is_fed(self, s: Let) -> bool:
@@ -214,8 +216,9 @@ class _Counter:
     def term(self, term: TileTerm, axes: tuple[Axis, ...], times: float, *, is_shared: bool) -> None:
         volume = self.volume(axes)
         match term:
-            case Contract(axis, _, _):
+            case Contract(axis, left, right):
                 self.work.matmul_flops += 2.0 * volume * self.tile(axis) * times
+                self.work.read_bytes += 2.0 * self.read_volume(axis, left, right) * times
             case Load(name, _):
                 if not is_shared:
                     self.work.loaded_bytes += self.present(axes) * DTYPES[self.dtypes[name]] * times
@@ -224,6 +227,13 @@ class _Counter:
                 self.pointwise(body, volume * self.tile(axis), times)
             case _:
                 self.pointwise(term, volume, times)
+
+    def read_volume(self, axis: Axis, left: Ref, right: Ref) -> int:
+        """Elements that a matmul reads from shared memory: every warp all of the operand without rows, and its rows of
+        the other one where that changes from trip to trip."""
+        rows, other = (left, right) if self.has_rows(left.axes) else (right, left)
+        changes = axis not in self.program.whole and rows.name in self.reading.loads
+        return self.volume(other.axes) * self.binding.warps_a_team + (self.volume(rows.axes) if changes else 0)
 
     def pointwise(self, term: Term, volume: int, times: float) -> None:
         special, other = _operations(term)
@@ -290,7 +300,7 @@ class _Counter:
         if not self.has_rows(axes) or isinstance(term, Load):
             return 0
         if all(a in self.binding.rows for a in axes):
-            return 2
+            return 2 * self.binding.row_tiles
         registers = ceil(self.volume(axes) / (32 * self.binding.warps_a_team))
         return ceil(registers / 2) if name in self.program.narrowed else registers
 

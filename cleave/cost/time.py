@@ -33,8 +33,8 @@ TRIP_CYCLES = 275
 IDLE_SECONDS, IDLE_SHARE = 0.4e-6, 0.54
 """Latency of a load that the transfer of tiles asked for earlier can hide, and the part of the rest that shows."""
 
-JOINED_SHARE, LOADED_SHARE = 6.0, 0.35
-"""Passes through shared memory, at its full rate, that a joined and a loaded byte cost."""
+JOINED_SHARE, READ_SHARE = 6.0, 0.4
+"""Passes through shared memory, at its full rate, that a joined byte and one that a matmul reads cost."""
 
 SHARED_BYTES_A_CYCLE = 128
 """What a multiprocessor moves to or from shared memory in a cycle."""
@@ -130,7 +130,7 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) ->
     matmul = work.matmul_flops / facts.mma_rate
     special = work.special / (facts.exp_rate * rate)
     other = work.other / (facts.fma_rate * rate)
-    shared = JOINED_SHARE * work.joined_bytes + LOADED_SHARE * work.loaded_bytes
+    shared = JOINED_SHARE * work.joined_bytes + READ_SHARE * work.read_bytes
     waiting = work.trips * TRIP_CYCLES / (rate * beside) + shared / (SHARED_BYTES_A_CYCLE * rate)
     issuing = min(1.0, beside * binding.warps / SCHEDULERS)
     arithmetic = ((matmul + special + other) / issuing + waiting) / busy

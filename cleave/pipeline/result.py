@@ -142,7 +142,8 @@ def _bound(k: KernelPlan) -> str:
         f"{a.name} {n}" for a, n in sorted(k.binding.tiles.items(), key=lambda pair: pair[0].name) if n > 1
     )
     teams = f" in {k.binding.teams} teams" if k.binding.teams > 1 else ""
-    return f"tiles {tiles or 'of one element'}; {k.binding.warps} warps{teams}, {k.binding.stages} stages"
+    rows = f" of {16 * k.binding.row_tiles} rows" if k.binding.row_tiles > 1 else ""
+    return f"tiles {tiles or 'of one element'}; {k.binding.warps} warps{rows}{teams}, {k.binding.stages} stages"
 
 
 def _told(check: Check) -> str:

@@ -38,32 +38,35 @@ def bindings(
     wide = COLUMN_TILES if any(isinstance(t, Contract) for t in tile_terms(program)) else COLUMN_TILES[:-1]
     choices += [_options(a, wide, sizes, skeleton, tile) for a in columns]
     stages = skeleton.stages if max(skeleton.teams) > 1 else skeleton.stages[:2]
-    for (warps, teams), first in _row_tiles(placement, sizes, skeleton, tile):
+    for (warps, teams, row_tiles), first in _row_tiles(placement, sizes, skeleton, tile):
         for chosen in product(*choices):
             sized = dict(zip((*inside, *columns), chosen, strict=True))
             tiles = {**fixed, **sized, **({placement.rows[0]: first} if placement.rows else {})}
             for count in stages:
-                yield Binding(tiles, placement.rows, warps, count, teams)
+                yield Binding(tiles, placement.rows, warps, count, teams, row_tiles)
 
 
 def _row_tiles(
     p: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]
-) -> Iterator[tuple[tuple[int, int], int]]:
-    """((warps, teams), tile of the first row axis); no more rows than the shape has, rounded up to a warp's."""
+) -> Iterator[tuple[tuple[int, int, int], int]]:
+    """((warps, teams, sets of rows a warp), tile of the first row axis); no more rows than the shape has, rounded up
+    to a warp's."""
     if not p.rows:
         return
     others = prod(_row_tile(a, sizes, tile) for a in p.rows[1:])
     forced = tile.get(p.rows[0].name)
     needed = (sizes.extent(p.rows[0]) or 1) * others
-    arrangements = [(w, n) for w in reversed(skeleton.warps) for n in skeleton.teams if w % n == 0]
-    for warps, teams in arrangements:
-        rows = warps // teams * skeleton.rows_per_warp
+    arrangements = [
+        (w, n, r) for w in reversed(skeleton.warps) for n in skeleton.teams for r in skeleton.row_tiles if w % n == 0
+    ]
+    for warps, teams, row_tiles in arrangements:
+        rows = warps // teams * skeleton.rows_per_warp * row_tiles
         if rows % others or (forced is not None and rows != forced * others):
             continue
         if forced is None and rows // 2 >= max(needed, skeleton.rows_per_warp):
             continue
-        yield (warps, teams), rows // others
-    possible = sorted({w // n * skeleton.rows_per_warp for w, n in arrangements})
+        yield (warps, teams, row_tiles), rows // others
+    possible = sorted({w // n * skeleton.rows_per_warp * r for w, n, r in arrangements})
     if forced is not None and forced * others not in possible:
         allowed = ", ".join(str(rows // others) for rows in possible if not rows % others)
         raise ScheduleError(f"tile {forced}: allowed are {allowed}", location=f"axis {p.rows[0].name}")

@@ -57,6 +57,7 @@ class Binding:
     slowest first.
 
     ``teams``: groups of warps that divide the trips of the outermost loops; each has all rows of the block.
+    ``row_tiles``: sets of sixteen rows that each warp owns.
     """
 
     tiles: Mapping[Axis, int]
@@ -64,6 +65,7 @@ class Binding:
     warps: int = 4
     stages: int = 2
     teams: int = 1
+    row_tiles: int = 1
 
     @property
     def warps_a_team(self) -> int:

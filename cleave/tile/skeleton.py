@@ -24,6 +24,7 @@ class Skeleton:
     feeds            how tiles of loops may be loaded, the best first; a target need not have all
     stages           slots of a ring, the usual ones first
     rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
+    row_tiles        how many times as many a warp may own: more of them read each tile of the other operand less often
     column_multiple  columns of a fragment, and elements of a contracted tile, come in multiples of this
     vector_bytes     rows of a tile fed asynchronously start at multiples of this, on an axis whose elements lie side
     by side operands         storage types of matmul operands; accumulation is FP32
@@ -41,6 +42,7 @@ class Skeleton:
     warps: tuple[int, ...]
     stages: tuple[int, ...]
     teams: tuple[int, ...] = (1,)
+    row_tiles: tuple[int, ...] = (1,)
 
 
 SKELETONS: dict[str, Skeleton] = {
@@ -70,6 +72,7 @@ SKELETONS: dict[str, Skeleton] = {
         warps=(2, 4, 8, 16),
         stages=(3, 2, 4),
         teams=(2, 4, 8),
+        row_tiles=(1, 2),
     ),
 }
 
@@ -91,8 +94,11 @@ def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Ite
         yield f"{binding.warps} warps, allowed are {', '.join(map(str, skeleton.warps))}"
     if binding.teams not in skeleton.teams or binding.warps % binding.teams:
         yield f"{binding.warps} warps in {binding.teams} teams, allowed are {', '.join(map(str, skeleton.teams))} teams"
-    elif rows != skeleton.rows_per_warp * binding.warps_a_team:
-        yield f"{rows} rows for {binding.warps_a_team} warps of {skeleton.rows_per_warp}"
+    elif binding.row_tiles not in skeleton.row_tiles:
+        allowed = ", ".join(str(n * skeleton.rows_per_warp) for n in skeleton.row_tiles)
+        yield f"{binding.row_tiles * skeleton.rows_per_warp} rows a warp, allowed are {allowed}"
+    elif rows != skeleton.rows_per_warp * binding.row_tiles * binding.warps_a_team:
+        yield f"{rows} rows for {binding.warps_a_team} warps of {skeleton.rows_per_warp * binding.row_tiles}"
     if binding.stages not in skeleton.stages:
         yield f"{binding.stages} stages, allowed are {', '.join(map(str, skeleton.stages))}"
 

@@ -102,6 +102,7 @@ def _binding_line(k: KernelPlan) -> str:
     tiles = ", ".join(f"{a.name} {n}" for a, n in ordered)
     chain = "; operands through shared memory" if k.chain == "shared" else ""
     teams = f" in {k.binding.teams} teams along the loops" if k.binding.teams > 1 else ""
-    warps = f"{k.binding.warps} warps{teams}, {k.binding.stages} stages"
+    rows = f" of {16 * k.binding.row_tiles} rows" if k.binding.row_tiles > 1 else ""
+    warps = f"{k.binding.warps} warps{rows}{teams}, {k.binding.stages} stages"
     feed = "; boxes by tma" if k.feed == "tma" else ""
     return f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {warps}{chain}{feed}"

@@ -74,4 +74,5 @@ def described(s: Schedule, dims: Mapping[str, int]) -> str:
     k = s.kernels[0]
     tiles = " ".join(f"{a.name}{n}" for a, n in sorted(k.binding.tiles.items(), key=lambda p: p[0].name) if n > 1)
     way = "" if s.merge == "none" else f" {s.merge} x {'.'.join(map(str, split_counts(s, dims)))}"
-    return f"{k.skeleton} {k.feed} {k.binding.teams}/{k.binding.warps}w {k.binding.stages}st {tiles}{way}"
+    warps = f"{k.binding.warps}w" + ("" if k.binding.row_tiles == 1 else f"x{16 * k.binding.row_tiles}")
+    return f"{k.skeleton} {k.feed} {k.binding.teams}/{warps} {k.binding.stages}st {tiles}{way}"

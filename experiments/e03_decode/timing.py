@@ -206,6 +206,7 @@ def _record(name: str, dims: Shape, contender: str, t: Timing, least: float, our
             "rows": [a.name for a in k.binding.rows],
             "warps": k.binding.warps,
             "teams": k.binding.teams,
+            "row_tiles": k.binding.row_tiles,
             "stages": k.binding.stages,
             "modelled_us": ours.plan.modelled.microseconds if ours.plan.modelled else None,
         }

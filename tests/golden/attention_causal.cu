@@ -133,6 +133,7 @@ DEV int quotient(int x, int n, int reciprocal) {
   const int q = (int)multiply_high(2u * (u32)x, (u32)reciprocal);
   return q + (x - q * n >= n);
 }
+template <class T> DEV void multiply_add_at(float* d, const u32 (&a)[4], u32 b0, u32 b1) { multiply_add<T>(*(float (*)[4])d, a, b0, b1); }
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
