@@ -10,6 +10,7 @@ from cleave.codegen.reduction import (
     accumulate_rows,
     accumulate_uniform,
     accumulate_vector,
+    add_to_vector,
     combine,
     each,
     identity,
@@ -88,9 +89,7 @@ def carry(em: Emission, acc: Accumulator) -> None:
 def update(em: Emission, acc: Accumulator, term: Term) -> None:
     """new = monoid(carry, term)."""
     layout = em.layouts[acc.name]
-    if isinstance(layout, SharedVector):
-        if not isinstance(term, Reduce):
-            em.refuse(acc.name, acc.axes)
+    if isinstance(layout, SharedVector) and isinstance(term, Reduce):
         accumulate_vector(em, layout, term)
         return
     if isinstance(term, Reduce):
@@ -112,6 +111,8 @@ def add(em: Emission, acc: Accumulator, term: Term) -> None:
                 em.writer.line(f"{name}[h] = {combine(acc.op, f'{name}[h]', text)};")
         case Uniform(name):
             em.writer.line(f"{name} = {combine(acc.op, name, Printer(em, At()).element(term))};")
+        case SharedVector() as vector:
+            add_to_vector(em, vector, acc.op, term)
         case _:
             em.refuse(acc.name, acc.axes)
 

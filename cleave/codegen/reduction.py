@@ -6,7 +6,7 @@ from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, Printer, fragment_at, number
 from cleave.codegen.layout import RowVector, Scaled, SharedVector, Uniform
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Reduce, Ref, free
+from cleave.ir.graph import Reduce, Ref, Term, free
 from cleave.ir.op import MONOIDS
 from cleave.tile.program import Let
 
@@ -117,4 +117,14 @@ def accumulate_vector(em: Emission, vector: SharedVector, term: Reduce) -> None:
         with em.writer.block(f"for (int c = 0; c < {em.size(term.axis)}; c++)"):
             em.writer.line(f"x = {combine(term.op, 'x', text)};")
         em.writer.line(f"shared_write_float({address}, x);")
+    em.writer.line(em.team.barrier)
+
+
+def add_to_vector(em: Emission, vector: SharedVector, op: str, term: Term) -> None:
+    """The block folds one value an element into a vector, between the same barriers."""
+    text = Printer(em, At({vector.axis: em.inside(vector.axis, "r")}, {vector.axis: "r"})).element(term)
+    address = f"{vector.address} + 4 * r"
+    em.writer.line(em.team.barrier)
+    with em.writer.block(f"for (int r = {em.team.thread}; r < {em.size(vector.axis)}; r += {em.team.threads})"):
+        em.writer.line(f"shared_write_float({address}, {combine(op, f'shared_read_float({address})', text)});")
     em.writer.line(em.team.barrier)

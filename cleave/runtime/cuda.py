@@ -127,14 +127,27 @@ def synchronize_stream(handle: int) -> None:
 
 
 def capture(work: Callable[[], object], handle: int) -> Callable[[], None]:
-    """Record the launches of ``work`` on a stream as a CUDA graph; the result replays it on the same stream."""
+    """Record the launches of ``work`` on a stream as a CUDA graph; the result replays it on the same stream.
+
+    Errors: nothing was launched on that stream.
+    """
     stream = _stream(handle)
     stream.begin_capture()
     try:
         work()
     finally:
         graph = stream.end_capture()
+    if not _nodes(graph.graph):
+        raise LaunchError("nothing was launched on the stream that is recorded", location="capture")
     return lambda: graph.launch(stream)
+
+
+def _nodes(graph: int) -> int:
+    count = ctypes.c_size_t()
+    status = _driver("cuGraphGetNodes")(ctypes.c_void_p(graph), None, ctypes.byref(count))
+    if status:
+        raise LaunchError(f"cuGraphGetNodes: CUDA error {status}", location="capture")
+    return count.value
 
 
 class Stopwatch:
@@ -233,7 +246,7 @@ def encode_tensor_map(
     CuPy has no function for it: the driver's is called. Errors: LaunchError with the numbers that the driver refuses.
     """
     rank = len(dims)
-    status = _map_encoder()(
+    status = _driver("cuTensorMapEncodeTiled")(
         ctypes.c_void_p(at),
         _MAP_TYPES[dtype],
         rank,
@@ -253,11 +266,12 @@ def encode_tensor_map(
 
 
 @cache
-def _map_encoder() -> Callable[..., int]:
+def _driver(function: str) -> Callable[..., int]:
+    """A function of the driver that CuPy does not offer."""
     try:
-        found = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+        found = getattr(ctypes.CDLL("libcuda.so.1"), function)
     except (OSError, AttributeError) as error:
-        raise LaunchError(f"the driver encodes no tensor maps: {error}", location="libcuda") from error
+        raise LaunchError(f"the driver has no {function}: {error}", location="libcuda") from error
     found.restype = ctypes.c_int
     return found
 

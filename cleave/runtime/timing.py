@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -95,7 +96,7 @@ def time_contenders(
     """Time contenders against each other; the order rotates from sample to sample.
 
     Each is called once before its graph is captured, so that what it compiles or allocates is done.
-    Errors: no GPU, a call that can't be captured.
+    Errors: no GPU; a call that can't be captured, or goes to another stream than the current one.
     """
     cuda.require("timing")
     # A handle outlives neither its stream nor the captured graphs: the object stays here until the end.
@@ -188,6 +189,8 @@ def _capture(work: Callable[[], object], handle: int) -> Callable[[], None]:
     if torch is None:
         return cuda.capture(work, handle)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.ExternalStream(handle), capture_error_mode="relaxed"):
-        work()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="The CUDA Graph is empty")  # a call that goes to another stream
+        with torch.cuda.graph(graph, stream=torch.cuda.ExternalStream(handle), capture_error_mode="relaxed"):
+            work()
     return graph.replay

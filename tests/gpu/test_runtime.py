@@ -224,6 +224,13 @@ def test_two_sizes_are_timed_in_proportion():
         assert found["large"].median > 2 * 65536 * 1024 * 4 / 5e12  # nothing is faster than the memory
 
 
+def test_a_contender_on_another_stream_is_refused_not_timed():
+    f, x = built(scale()), cupy.ones((64, 64), cupy.float32)
+    elsewhere = f.prepare(x, np.float32(2), out=cupy.empty_like(x))  # on the stream that is current here
+    with pytest.raises(LaunchError, match="^elsewhere: can't be captured as a graph: "):
+        time_contenders([Contender("elsewhere", [elsewhere])], samples=1)
+
+
 def run_bad(name):
     """In a child: launch one kernel and wait for it."""
     compiled = compile_cubin(BAD[name], device.target().arch)
