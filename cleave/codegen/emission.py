@@ -191,7 +191,7 @@ class Emission:
 
     @property
     def halves(self) -> int:
-        """Rows of a thread, every eighth one of its warp's; entries 2h and 2h + 1 of a fragment's group lie in row h."""
+        """Rows of a thread, every eighth of its warp's: entries 2h and 2h + 1 of a fragment's group lie in row h."""
         return 2 * self.row_tiles
 
     @property

@@ -144,7 +144,7 @@ def capture(work: Callable[[], object], handle: int) -> Callable[[], None]:
 
 def _nodes(graph: int) -> int:
     count = ctypes.c_size_t()
-    status = _driver("cuGraphGetNodes")(ctypes.c_void_p(graph), None, ctypes.byref(count))
+    status = _libcuda("cuGraphGetNodes")(ctypes.c_void_p(graph), None, ctypes.byref(count))
     if status:
         raise LaunchError(f"cuGraphGetNodes: CUDA error {status}", location="capture")
     return count.value
@@ -246,7 +246,7 @@ def encode_tensor_map(
     CuPy has no function for it: the driver's is called. Errors: LaunchError with the numbers that the driver refuses.
     """
     rank = len(dims)
-    status = _driver("cuTensorMapEncodeTiled")(
+    status = _libcuda("cuTensorMapEncodeTiled")(
         ctypes.c_void_p(at),
         _MAP_TYPES[dtype],
         rank,
@@ -266,7 +266,7 @@ def encode_tensor_map(
 
 
 @cache
-def _driver(function: str) -> Callable[..., int]:
+def _libcuda(function: str) -> Callable[..., int]:
     """A function of the driver that CuPy does not offer."""
     try:
         found = getattr(ctypes.CDLL("libcuda.so.1"), function)

@@ -123,18 +123,24 @@ def _value_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> I
             case Loop(_, _, _, accumulators, _):
                 for c in accumulators:
                     yield from _shape_refusals(c.name, c.axes, None, binding)
+                    if c.carry is not None and columns(c.axes, binding) and not has_rows(c.axes, binding):
+                        yield f"{c.name} is restated in a loop and has {_names(c.axes)} without rows"
             case _:
                 pass
+
+
+def _names(axes: tuple[Axis, ...]) -> str:
+    return ", ".join(a.name for a in axes)
 
 
 def _shape_refusals(name: str, axes: tuple[Axis, ...], term: TileTerm | None, binding: Binding) -> Iterator[str]:
     others = columns(axes, binding)
     if has_rows(axes, binding) and len(others) > 1:
-        yield f"{name} has rows and {len(others)} more axes ({', '.join(a.name for a in others)})"
+        yield f"{name} has rows and {len(others)} more axes ({_names(others)})"
     if isinstance(term, Contract | Reduce) or term is None:
         allowed = 1
         if not has_rows(axes, binding) and len(others) > allowed:
-            yield f"{name} is computed without rows, over {', '.join(a.name for a in others)}"
+            yield f"{name} is computed without rows, over {_names(others)}"
 
 
 def _term_refusals(

@@ -227,7 +227,7 @@ def test_two_sizes_are_timed_in_proportion():
 def test_a_contender_on_another_stream_is_refused_not_timed():
     f, x = built(scale()), cupy.ones((64, 64), cupy.float32)
     elsewhere = f.prepare(x, np.float32(2), out=cupy.empty_like(x))  # on the stream that is current here
-    with pytest.raises(LaunchError, match="^elsewhere: can't be captured as a graph: "):
+    with pytest.raises(LaunchError, match=r"^elsewhere: can't be captured as a graph: "):
         time_contenders([Contender("elsewhere", [elsewhere])], samples=1)
 
 

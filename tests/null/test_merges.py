@@ -65,6 +65,16 @@ def test_partials_without_rows_are_merged(skeleton: str, merge: Merge | None, rn
         agrees(g, plan, generate(check_schedule(plan)), sizes, rng)
 
 
+def test_columns_that_a_fold_restates_are_not_offered_without_rows(rng: np.random.Generator) -> None:
+    """The softmax of each column of a weight: its state would be vectors that a loop restates."""
+    g = trace(lambda x, w: x @ ops.softmax(w, "k"), name="columns", dtype="float16", x="m k", w="k n")
+    for c in search(g, config=Config(isolate=False)).candidates:
+        for skeleton in ("cta-ring", "warp-ring"):
+            for plan in schedule(c, A100, {"m": 16, "n": 64, "k": 600}, skeleton=skeleton):
+                generate(check_schedule(plan))
+        agrees(g, plan, generate(plan), {"m": 19, "n": 37, "k": 130}, rng)
+
+
 def agrees(g: Graph, plan: Schedule, operator, sizes: dict[str, int], rng: np.random.Generator) -> None:
     values = {s.name: sizes.get(s.name, s.value) for s in g.symbols}
     shapes = {i.name: [int(str(n)) if n.constant is not None else values[str(n)] for n in i.shape] for i in g.inputs}

@@ -130,7 +130,7 @@ def test_an_array_without_elements_has_no_map(gpu):
 
 
 def test_what_the_driver_refuses_is_an_error(monkeypatch):
-    monkeypatch.setattr(cuda, "_map_encoder", lambda: lambda *_: 1)
+    monkeypatch.setattr(cuda, "_libcuda", lambda _: lambda *_: 1)
     with pytest.raises(LaunchError, match=r"^x: no tensor map: boxes \(64, 16\) of \(8, 3\) .* \(CUDA error 1\)$"):
         cuda.encode_tensor_map(
             64, 16, dtype="float16", dims=(8, 3), strides=(16,), box=(64, 16), swizzle=128, location="x"
