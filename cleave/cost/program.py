@@ -34,18 +34,22 @@ CHUNKS_HELD = 8
 REGISTERS_A_CHUNK = 5
 """Registers for the addresses of a further copy, fitted to where kernels of one warp began to spill."""
 
-BOXES_BYTES = 1024
-"""Shared memory that a kernel with boxes takes besides its tiles: mbarriers, and what is lost to alignment."""
+ALIGNMENT, BOX_ALIGNMENT = 128, 1024
+"""Bytes at multiples of which arrays in shared memory begin, and rings of boxes."""
 
-PART_PADDING, PART_ALIGNMENT = 8, 128
-"""Floats added to a row of such an output, and bytes that one may lose to alignment."""
+MBARRIER_BYTES = 8
+"""Of a slot of a ring of boxes."""
+
+PART_PADDING = 8
+"""Floats added to a row of an output that a block keeps for its cluster."""
 
 
 @dataclass
 class Work:
     """Counted over the whole grid, in operations and bytes; ``repeats``: how often a reduction is computed, by name.
 
-    ``early``: tiles that a ring has asked for when it begins to wait for one, besides that one.
+    ``early``: tiles that a ring has asked for when it begins to wait for one, besides that one. ``spare_bytes``: shared
+    memory that is lost where the kernel's begins.
     """
 
     blocks: int = 1
@@ -62,6 +66,7 @@ class Work:
     joined_bytes: float = 0.0
     read_bytes: float = 0.0
     early: int = 0
+    spare_bytes: int = 0
     repeats: dict[str, int] = field(default_factory=dict[str, int])
 
 
@@ -77,8 +82,12 @@ def parts_bytes(program: Program, binding: Binding) -> int:
         if isinstance(s, Store):
             rows = prod(binding.tile(a) for a in s.axes if a in binding.rows)
             columns = prod(binding.tile(a) for a in s.axes if a not in binding.rows and a not in program.unit)
-            total += 4 * rows * (columns + PART_PADDING) + PART_ALIGNMENT
-    return total
+            total += _aligned(4 * rows * (columns + PART_PADDING), ALIGNMENT)
+    return _aligned(total, BOX_ALIGNMENT)
+
+
+def _aligned(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
 
 
 def _places(tiles: int) -> list[int]:
@@ -138,7 +147,7 @@ class _Counter:
         distinct = sum(size * DTYPES[self.dtypes[name]] for name, size in shapes.items())
         work.distinct_bytes = min(distinct, work.loaded_bytes)
         self.shared(self.program.body, inside=False)
-        work.shared_bytes += BOXES_BYTES if self.boxes else 0
+        work.spare_bytes = BOX_ALIGNMENT if self.boxes else 0
         work.early = self.binding.stages - (1 if self.boxes else 2)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         self.count_repeats(environments[0])
@@ -258,15 +267,23 @@ class _Counter:
     # ---- resources
 
     def shared(self, body: tuple[Stmt, ...], *, inside: bool) -> None:
-        """Tiles of two axes are fed through shared memory, in a loop with one slot a stage."""
+        """Tiles of two axes are fed through shared memory, in a loop with one slot a stage; boxes with mbarriers."""
+        slots, teams = (max(self.binding.stages, 2), self.binding.teams) if inside else (1, 1)
+        for s in body:
+            if isinstance(s, Let) and self.reading.is_fed(s) and s.name not in self.shared_names:
+                alignment = BOX_ALIGNMENT if inside and s.name in self.boxes else ALIGNMENT
+                self.take(2 * self.volume(s.axes) * slots, teams, alignment)
+            elif isinstance(s, Let) and s.name in self.operands and not self.has_rows(s.axes):
+                self.take(2 * self.volume(s.axes))
+        if inside and any(isinstance(s, Let) and s.name in self.boxes for s in body):
+            self.take(MBARRIER_BYTES * slots, teams)
         for s in body:
             if isinstance(s, Loop):
                 self.shared(s.body, inside=True)
-            elif isinstance(s, Let) and self.reading.is_fed(s):
-                slots = self.binding.stages * self.binding.teams if inside else 1
-                self.work.shared_bytes += 0 if s.name in self.shared_names else 2 * self.volume(s.axes) * slots
-            elif isinstance(s, Let) and s.name in self.operands and not self.has_rows(s.axes):
-                self.work.shared_bytes += 2 * self.volume(s.axes)
+
+    def take(self, size: int, copies: int = 1, alignment: int = ALIGNMENT) -> None:
+        """Memory for an array of each team. Loops after one another are counted as if none gave its memory back."""
+        self.work.shared_bytes = _aligned(self.work.shared_bytes, alignment) + _aligned(size, ALIGNMENT) * copies
 
     def copy_registers(self) -> int:
         """Registers for the addresses of the largest tile that the threads copy."""

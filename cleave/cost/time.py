@@ -72,8 +72,8 @@ def refusal(work: Work, target: Target, warps: int) -> str | None:
         return f"{work.registers} registers a thread, allowed are {facts.registers_per_thread}"
     if work.registers * 32 * warps > facts.registers:
         return f"{work.registers} registers for {warps} warps, a multiprocessor has {facts.registers}"
-    if work.shared_bytes > facts.shared_per_block:
-        return f"{work.shared_bytes} bytes of shared memory, allowed are {facts.shared_per_block}"
+    if work.shared_bytes + work.spare_bytes > facts.shared_per_block:
+        return f"{work.shared_bytes} bytes of shared memory, allowed are {facts.shared_per_block - work.spare_bytes}"
     return None
 
 

@@ -20,10 +20,7 @@ from cleave.tile.plan import ONE_LAUNCH, Feed, KernelPlan, Merge, Schedule
 from cleave.tile.program import Store, statements
 
 KEPT = 8
-"""Schedules returned."""
-
-KEPT_A_KERNEL = 4
-"""Bindings of the first kernel that are combined with the best of the others."""
+"""Schedules returned, unless more are asked for."""
 
 
 def schedule(
@@ -37,6 +34,7 @@ def schedule(
     merge: Merge | None = None,
     split: Mapping[str, int] | None = None,
     feed: Feed | None = None,
+    keep: int = KEPT,
 ) -> tuple[Schedule, ...]:
     """Schedules of a candidate, best first by modelled time.
 
@@ -47,29 +45,32 @@ def schedule(
     merge     forces how partials of a split are joined
     split     forces the count of a split, by the name of the axis that was split
     feed      forces how tiles of loops are loaded; "tma" is where it exists the default, and for boxes of arrays only
+    keep      how many schedules to return; half as many bindings of each first kernel are considered
 
     Errors: a dim without value, an unknown name, a size that the axis can't have; no skeleton that can express the
     candidate.
     """
+    if keep < 1:
+        raise ScheduleError(f"keep {keep}: allowed is >= 1", location=candidate.name)
     request = make_request(
         candidate, target, bind, config or Config(), Forced(tile or {}, skeleton, merge, split or {}, feed)
     )
     found: list[Schedule] = []
     for variant in variants(request):
         for count in variant.counts:
-            found += _schedules(Setting(request, variant, count))
+            found += _schedules(Setting(request, variant, count), max(keep // 2, 1))
     if not found:
         raise request.failure()
     request.check_tiles_used()
     found.sort(key=lambda s: s.modelled.microseconds if s.modelled else 0.0)
-    return tuple(found[:KEPT])
+    return tuple(found[:keep])
 
 
-def _schedules(s: Setting) -> Iterator[Schedule]:
-    """The best kernels of the first piece, each with what follows from it."""
+def _schedules(s: Setting, tried: int) -> Iterator[Schedule]:
+    """So many of the best kernels of the first piece, each with what follows from it."""
     first, *rest = s.variant.partition.pieces
     followers: dict[int, list[list[Kernel]]] = {}
-    for kernel in kernels(s, first)[:KEPT_A_KERNEL]:
+    for kernel in kernels(s, first)[:tried]:
         bound = Setting(s.request, s.variant, s.count, kernel.chunk)
         if s.variant.merge in ONE_LAUNCH:
             made = one_launch(bound, rest[0], kernel)
