@@ -10,8 +10,8 @@ from cleave.codegen.generate import generate
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.interp import run_schedule
-from cleave.tile.plan import Schedule
-from tests.null.scheduled_candidates import CASES, Case
+from cleave.tile.plan import Merge, Schedule
+from tests.null.scheduled_candidates import CASES, Case, flash_decoding
 
 A100, H200 = Target("sm_80"), Target("sm_90a")
 SPLIT = [name for name in CASES if "split" in name or "flash" in name]
@@ -76,3 +76,13 @@ def test_splits_are_emitted_right(name, merge, rng):
     plan = schedule(case.candidate, A100, case.shape, merge=merge, split={base: 3})[0]
     sizes = {**case.draw(rng), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
     assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
+@pytest.mark.parametrize("merge", ["second-launch", "last-arriving", "cluster"])
+def test_what_is_offered_fits_into_shared_memory(merge: Merge) -> None:
+    """Tiles of odd sizes fill a block to the last bytes: boxes begin at multiples of 1024, and bring mbarriers."""
+    flash = flash_decoding(head=64, value=40, ratio="r=7").candidate
+    for skeleton in ("cta-ring", "warp-ring"):
+        for plan in schedule(flash, H200, {"kv": 3, "s": 1, "t": 200}, merge=merge, skeleton=skeleton):
+            for kernel in generate(plan).kernels:
+                assert kernel.shared_bytes <= H200.facts.shared_per_block

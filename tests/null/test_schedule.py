@@ -458,4 +458,8 @@ def test_boxes_cost_no_registers_for_addresses() -> None:
     first, dims = plan.kernels[0], {**plan.bind, **plan.shape}
     dims |= {c.symbol.name: evaluate(c.length, dims) for c in plan.chunks}
     copied, fetched = (program_work(first.program, first.binding, dims, feed) for feed in ("cp.async", "tma"))
-    assert copied.registers - fetched.registers >= 40 and fetched.shared_bytes - copied.shared_bytes == 1024
+    assert copied.registers - fetched.registers >= 40
+    assert 0 < fetched.shared_bytes - copied.shared_bytes <= 1024 and (fetched.spare_bytes, copied.spare_bytes) == (
+        1024,
+        0,
+    )
