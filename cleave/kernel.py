@@ -129,6 +129,7 @@ class KernelSource:
     architectures  those that the skeleton's instructions exist on, for instance ("sm_80", "sm_90a")
     skeleton       what emitted it, for reports
     cluster        blocks of consecutive numbers that run together and reach each other's shared memory
+    together       blocks of consecutive numbers that wait for one another: all must fit on the device at once
     """
 
     text: str
@@ -140,6 +141,7 @@ class KernelSource:
     architectures: tuple[str, ...]
     skeleton: str
     cluster: int = 1
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)

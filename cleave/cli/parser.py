@@ -88,7 +88,9 @@ def _optimize(commands: Commands) -> None:
     forced = made.add_argument_group("what the cost model would choose otherwise")
     forced.add_argument("--split", action="append", metavar="[AXIS=]N", help="chunks of a split axis")
     forced.add_argument(
-        "--merge", choices=("second-launch", "last-arriving", "cluster"), help="how the parts of a split are joined"
+        "--merge",
+        choices=("second-launch", "last-arriving", "spread", "cluster"),
+        help="how the parts of a split are joined",
     )
     forced.add_argument("--tile", action="append", metavar="AXIS=N", help="elements of an axis in one tile")
     forced.add_argument("--skeleton", metavar="NAME", help="how the loops are written, such as cta-ring")

@@ -19,9 +19,6 @@ from cleave.ir.axis import Axis
 from cleave.ir.index import axes_of
 from cleave.tile.program import Store, statements
 
-RANK = "cluster_rank"
-"""C++ name of a block's number in its cluster."""
-
 _BANKS_APART = 8
 """Floats added to a row, so that a warp's eight rows meet different banks."""
 

@@ -169,7 +169,7 @@ def _launch(
     failed = _library(kernel).launch(
         arguments,
         ctypes.c_int(blocks),
-        ctypes.c_int(kernel.cluster),
+        ctypes.c_int(max(kernel.cluster, kernel.together)),
         ctypes.c_int(kernel.threads),
         ctypes.c_int(kernel.shared_bytes),
         (ctypes.c_uint64 * len(ranges))(*ranges),

@@ -82,11 +82,11 @@ def _kernel(
     entry = _identifier(names, first.program.name)
     counts = [ceildiv(_longest(em, a, em.extent(a)), em.size(a)) for a in first.program.grid]
     ring.prologue(em)
-    blocks = _cluster(schedule, first.program, counts) if len(group) > 1 and schedule.merge == "cluster" else 1
+    way = schedule.merge if len(group) > 1 else "none"
+    blocks = _divided(schedule, first.program, counts) if way in ("cluster", "spread") else 1
     tiles = ring.decode(em, counts, merge.outer_axes(first.program) if blocks > 1 else ())
     counters: list[Workspace] = []
-    if blocks > 1:
-        writer.line(f"const int {cluster.RANK} = {_rank(first.program, tiles)};")
+    if way == "cluster":
         parts = cluster.reserve(em, dict(zip(first.program.grid, tiles, strict=True)))
         for e in emissions:
             e.parts.update(parts)
@@ -96,20 +96,21 @@ def _kernel(
         ring.body(em)
     for second in emissions[1:]:
         shared.top = floor
-        if blocks > 1:
+        if way == "cluster":
             writer.line("cluster_barrier();")
         else:
             texts = [ring.count_text(em, a, n) for a, n in zip(first.program.grid, counts, strict=True)]
-            merge.arrive(em, tiles, texts)
+            (merge.meet if way == "spread" else merge.arrive)(em, tiles, texts)
             counters.append(merge.counter(first.program, counts))
-        with merge.slices(em, second, tiles, blocks) as (here, leave):
+        with merge.slices(em, second, tiles, blocks, _chunk_number(first.program, tiles)) as (here, leave):
             ring.open_grid(second, here, leave)
             ring.body(second)
-        if blocks > 1:
+        if way == "cluster":
             writer.line("cluster_leave();")
     _check_shared(schedule, em, shared, bulk.ALIGNMENT if parameters.maps else _STATIC_SHARED)
     threads = 32 * first.binding.warps
-    shape = f"__cluster_dims__({blocks}, 1, 1) " if blocks > 1 else ""
+    in_cluster, together = (blocks, 1) if way == "cluster" else (1, blocks)
+    shape = f"__cluster_dims__({in_cluster}, 1, 1) " if way == "cluster" else ""
     feed = "tma" if parameters.maps else "cp.async"
     text = (
         device_prelude(feed)
@@ -120,9 +121,18 @@ def _kernel(
     grid = index(1)
     for n in counts:
         grid = grid * n
-    architectures = tuple(a for a in ring.ARCHITECTURES[feed] if blocks <= TARGETS[a].cluster_blocks)
+    architectures = tuple(a for a in ring.ARCHITECTURES[feed] if in_cluster <= TARGETS[a].cluster_blocks)
     source = KernelSource(
-        text, entry, parameters.ordered, threads, shared.most, (grid,), architectures, first.skeleton, blocks
+        text,
+        entry,
+        parameters.ordered,
+        threads,
+        shared.most,
+        (grid,),
+        architectures,
+        first.skeleton,
+        in_cluster,
+        together,
     )
     return source, counters, _alignments(parameters)
 
@@ -161,20 +171,23 @@ def _identifier(names: Names, wish: str) -> str:
     return names.fresh(re.sub(r"\W+", "_", f"{wish}_kernel"))
 
 
-def _cluster(schedule: Schedule, first: Program, counts: Sequence[Index]) -> int:
-    """Blocks of a cluster: one for each chunk. Errors: more than the target has, or not one axis of chunks."""
+def _divided(schedule: Schedule, first: Program, counts: Sequence[Index]) -> int:
+    """Blocks that divide a merge: one for each chunk. Errors: more than can run together, or not one axis of chunks."""
     outer = [n.constant for a, n in zip(first.grid, counts, strict=True) if a.kind == "outer"]
-    most = schedule.target.facts.cluster_blocks
+    facts = schedule.target.facts
+    what, most = (
+        ("a cluster", facts.cluster_blocks) if schedule.merge == "cluster" else ("a merge", facts.multiprocessors)
+    )
     if len(outer) != 1 or outer[0] is None or not 1 <= outer[0] <= most:
         raise CodegenError(
-            f"a cluster of {' x '.join(map(str, outer))} blocks: {schedule.target.arch} allows at most {most}",
+            f"{what} of {' x '.join(map(str, outer))} blocks: {schedule.target.arch} allows at most {most}",
             location=f"kernel {first.name}",
         )
     return outer[0]
 
 
-def _rank(first: Program, tiles: Sequence[str]) -> str:
-    return next(tile for a, tile in zip(first.grid, tiles, strict=True) if a.kind == "outer")
+def _chunk_number(first: Program, tiles: Sequence[str]) -> str:
+    return next((tile for a, tile in zip(first.grid, tiles, strict=True) if a.kind == "outer"), "0")
 
 
 def _longest(em: Emission, a: Axis, extent: Index) -> Index:

@@ -1,6 +1,7 @@
 """Merges in the launch that makes the partials: the second program's body, divided into slices.
 
     last-arriving   partials -> counter of the tile += 1 -> the block that finds all others there: counter = 0, merge
+    spread          partials -> counter += 1 -> wait until it counts all -> every block merges its share of the slices
     cluster         partials -> barrier of the cluster -> every block merges its share of the slices (``cluster.py``)
 
 A slice is one tile of the second program's grid inside a tile of the first. Teams take slices in turn; a single slice
@@ -14,7 +15,6 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from math import prod
 
-from cleave.codegen.cluster import RANK
 from cleave.codegen.emission import Emission, Memory
 from cleave.codegen.team import part_of_block
 from cleave.ir.axis import Axis
@@ -29,21 +29,26 @@ def outer_axes(program: Program) -> list[Axis]:
 
 
 @contextmanager
-def slices(first: Emission, second: Emission, tiles: Sequence[str], blocks: int) -> Generator[tuple[list[str], str]]:
-    """(tile numbers of the second program, how to leave), for each slice of the block; ``blocks`` divide the slices."""
+def slices(
+    first: Emission, second: Emission, tiles: Sequence[str], blocks: int, number: str
+) -> Generator[tuple[list[str], str]]:
+    """(tile numbers of the second program, how to leave), for each slice of the block.
+
+    ``blocks`` divide the slices, this one is the ``number``-th.
+    """
     parts = finer_tiles(first.program, first.binding, second.program, second.binding)
     of_first = {a: tile for a, tile in zip(first.program.grid, tiles, strict=True) if a.kind != "outer"}
     starts = {b: of_first[a] for b, (a, _) in parts.items() if a in of_first}
     count = prod(n for _, n in parts.values())
     writer = second.writer
     if count == 1:
-        with writer.block(f"for (int slice = {RANK}; slice < 1; slice++)" if blocks > 1 else ""):
+        with writer.block(f"for (int slice = {number}; slice < 1; slice++)" if blocks > 1 else ""):
             yield [starts.get(a, "0") for a in second.program.grid], "continue;" if blocks > 1 else "return;"
         return
     teams = second.binding.teams
     if teams > 1:
         second.team = part_of_block(second.binding)
-    turn = " + ".join([RANK] * (blocks > 1) + [f"team * {blocks}"] * (teams > 1)) or "0"
+    turn = " + ".join([number] * (blocks > 1) + [f"team * {blocks}"] * (teams > 1)) or "0"
     taken = second.shared.taken
     with writer.block(f"for (int slice = {turn}; slice < {count}; slice += {teams * blocks})"):
         numbers: list[str] = []
@@ -65,6 +70,35 @@ def slices(first: Emission, second: Emission, tiles: Sequence[str], blocks: int)
 
 def arrive(em: Emission, tiles: Sequence[str], counts: Sequence[str]) -> None:
     """All blocks but the last of a tile return."""
+    counter, total = _counter(em, tiles, counts)
+    em.writer.line("// the block that arrives last merges")
+    em.writer.line("__shared__ int arrived_last;")
+    em.writer.line("block_barrier();")
+    with em.writer.block("if (thread == 0)"):
+        em.writer.line(f"arrived_last = arrive({counter}) == {total} - 1;")
+        em.writer.line(f"if (arrived_last) reset({counter});")
+    em.writer.line("block_barrier();")
+    em.writer.line("if (!arrived_last) return;")
+
+
+def meet(em: Emission, tiles: Sequence[str], counts: Sequence[str]) -> None:
+    """All blocks of a tile wait for one another.
+
+    They have consecutive numbers, and blocks start in the order of their numbers: the first ones that wait never keep
+    out the last ones that they wait for. Who leaves last resets the counter.
+    """
+    counter, total = _counter(em, tiles, counts)
+    em.writer.line("// the blocks of a tile meet, and divide the merge")
+    em.writer.line("block_barrier();")
+    with em.writer.block("if (thread == 0)"):
+        em.writer.line(f"arrive({counter});")
+        em.writer.line(f"wait_for({counter}, {total});")
+        em.writer.line(f"if (arrive({counter}) == 2 * {total} - 1) reset({counter});")
+    em.writer.line("block_barrier();")
+
+
+def _counter(em: Emission, tiles: Sequence[str], counts: Sequence[str]) -> tuple[str, str]:
+    """C++ texts: address of the counter of a block's tile, and how many blocks it counts."""
     counter = em.parameters.output(Memory(counter_name(em.program), "int32", ()))
     which, total = "0", "1"
     for a, tile, count in zip(em.program.grid, tiles, counts, strict=True):
@@ -72,14 +106,7 @@ def arrive(em: Emission, tiles: Sequence[str], counts: Sequence[str]) -> None:
             total = count if total == "1" else f"{total} * {count}"
         else:
             which = tile if which == "0" else f"({which} * {count} + {tile})"
-    em.writer.line("// the block that arrives last merges")
-    em.writer.line("__shared__ int arrived_last;")
-    em.writer.line("block_barrier();")
-    with em.writer.block("if (thread == 0)"):
-        em.writer.line(f"arrived_last = arrive({counter} + {which}) == {total} - 1;")
-        em.writer.line(f"if (arrived_last) reset({counter} + {which});")
-    em.writer.line("block_barrier();")
-    em.writer.line("if (!arrived_last) return;")
+    return f"{counter} + {which}", total
 
 
 def counter_name(program: Program) -> str:

@@ -57,6 +57,9 @@ WAVE_SECONDS = 2.2e-6
 LAST_SECONDS, LAST_BANDWIDTH = 1.35e-6, 40e9
 """A merge in the block that arrives last: what it takes at least, and bytes a second that the block reads."""
 
+MEETING_SECONDS = 0.5e-6
+"""What it takes longer if the blocks wait for one another, and divide the merge: an assumption."""
+
 CLUSTER_SECONDS = 0.57e-6
 """A merge in a cluster: its barriers, and reads from the shared memory of others."""
 
@@ -101,7 +104,11 @@ def modelled(
 def _merge_seconds(partials: Work, joined: Work, merge: Merge, chunks: int) -> float:
     if merge == "cluster":
         return CLUSTER_SECONDS
-    return LAST_SECONDS + joined.loaded_bytes / max(partials.blocks // chunks, 1) / LAST_BANDWIDTH
+    tiles = max(partials.blocks // chunks, 1)
+    alone = joined.loaded_bytes / tiles / LAST_BANDWIDTH
+    if merge == "last-arriving":
+        return LAST_SECONDS + alone
+    return LAST_SECONDS + MEETING_SECONDS + alone / max(min(chunks, joined.blocks // tiles), 1)
 
 
 def resident_blocks(work: Work, warps: int, facts: Facts) -> int:

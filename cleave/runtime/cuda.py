@@ -117,6 +117,12 @@ def is_capturing(handle: int) -> bool:
     return bool(handle not in (0, 1, 2) and _stream(handle).is_capturing())
 
 
+def multiprocessors() -> int:
+    """Those of the current device."""
+    device = _cupy().cuda.Device()
+    return int(device.attributes["MultiProcessorCount"])
+
+
 def synchronize() -> None:
     """Wait for all work of the current device; errors of kernels appear here."""
     _cupy().cuda.runtime.deviceSynchronize()

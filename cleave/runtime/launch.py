@@ -63,6 +63,18 @@ def _refuse_capture(name: str, stream: int) -> None:
         raise LaunchError("call it once on this stream before a graph is captured there", location=name)
 
 
+def _check_together(kernels: Sequence[KernelSource]) -> None:
+    """Blocks that wait for one another must all run at once, one on each multiprocessor if need be."""
+    waiting = [k for k in kernels if k.together > 1]
+    if waiting:
+        most = cuda.multiprocessors()
+        for k in waiting:
+            if k.together > most:
+                raise LaunchError(
+                    f"{k.together} blocks wait for one another, and the device runs {most}", location=k.entry
+                )
+
+
 class LoadedOperator:
     """The kernels of one operator, loaded on demand for each device."""
 
@@ -86,6 +98,7 @@ class LoadedOperator:
         found = self._loaded.get(device)
         if found is None:
             _refuse_capture(self._kernels[0].entry, stream)
+            _check_together(self._kernels)
             pairs = zip(self._kernels, self._compiled, strict=True)
             found = tuple(
                 cuda.load_kernel(c.cubin, k.entry, threads=k.threads, shared_bytes=k.shared_bytes) for k, c in pairs

@@ -140,7 +140,7 @@ def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kerne
     program = lowered.program
     tiles = {a: first.binding.tiles.get(a, SLICE) for a in program_axes(program)} | {a: 1 for a in program.unit}
     tiles |= {a: SLICE * (1 + (first.binding.teams > 1)) for a in tiles if roles.get(a) == ("loop",)}
-    workers = first.binding.teams * (s.count if s.variant.merge == "cluster" else 1)
+    workers = first.binding.teams * (1 if s.variant.merge == "last-arriving" else s.count)
     for a in program.grid:
         if a not in program.unit and a not in first.placement.rows:
             tiles[a] = _slice(tiles[a], workers)

@@ -59,20 +59,32 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
         for partition in _partitions(r, collapse(c, r.folds, split)):
             yield Variant(partition, "none", split)
     merged = tuple(n for n in counts if n > 1 or merge is not None)
-    for way in ("second-launch", "last-arriving", "cluster"):
-        fitting = tuple(n for n in merged if way != "cluster" or _fits_a_cluster(r, n))
+    for way in ("second-launch", "last-arriving", "spread", "cluster"):
+        fitting = tuple(n for n in merged if _fits(r, way, n))
         if fitting and merge in (None, way):
             yield Variant(cut_at_partials(c, r.folds, split), way, split, fitting)
         elif merge == way:
-            most = r.target.facts.cluster_blocks
+            most = _most(r, way)
             allowed = f"at most {most} on {r.target.arch}" if most > 1 else f"none on {r.target.arch}"
             what = "merge" if asked is None else f"split count {asked}"
-            raise ScheduleError(f"{what} in a cluster: allowed is {allowed}", location=f"axis {split.base}")
+            where = "in a cluster" if way == "cluster" else "of blocks that wait for one another"
+            raise ScheduleError(f"{what} {where}: allowed is {allowed}", location=f"axis {split.base}")
 
 
-def _fits_a_cluster(r: Request, count: int) -> bool:
-    """A target without clusters has none of one block either: the merge that was asked for would be another."""
-    return count <= r.target.facts.cluster_blocks > 1
+def _most(r: Request, way: Merge) -> int:
+    """Chunks that a way to merge allows: those whose blocks wait for one another have to run together."""
+    facts = r.target.facts
+    return {"cluster": facts.cluster_blocks, "spread": facts.multiprocessors}.get(way, 2**31)
+
+
+def _fits(r: Request, way: Merge, count: int) -> bool:
+    """Whether a merge is worth trying for so many chunks: one that spreads, where no cluster is large enough.
+
+    A target without clusters has none of one block either: the merge that was asked for would be another.
+    """
+    if way == "spread" and r.forced.merge is None and count <= r.target.facts.cluster_blocks:
+        return False
+    return count <= _most(r, way) > 1
 
 
 def _filling(r: Request, piece: Piece) -> set[int]:

@@ -18,11 +18,11 @@ from cleave.ir.index import Index, Pred, Symbol, ceildiv
 from cleave.target import Target
 from cleave.tile.program import Buffer, Program
 
-Merge = Literal["none", "second-launch", "last-arriving", "cluster"]
-"""How the partials of a split are joined: by a second kernel; by its body run in the block that arrives last; or by its
-body divided among the blocks of a cluster, which hold the partials in their shared memory."""
+Merge = Literal["none", "second-launch", "last-arriving", "spread", "cluster"]
+"""How the partials of a split are joined: by a second kernel; by its body run in the block that arrives last; by its
+body divided among the blocks, which wait for one another; or so in a cluster, whose shared memory holds them."""
 
-ONE_LAUNCH: frozenset[Merge] = frozenset({"last-arriving", "cluster"})
+ONE_LAUNCH: frozenset[Merge] = frozenset({"last-arriving", "spread", "cluster"})
 """Merges that run in the launch that makes the partials."""
 
 

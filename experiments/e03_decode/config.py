@@ -52,6 +52,7 @@ WAYS: tuple[tuple[Merge, int], ...] = (
     ("last-arriving", 16),
     ("cluster", 3),
     ("cluster", 8),
+    ("spread", 11),
 )
 """Every merge, with counts that do not divide the lengths."""
 

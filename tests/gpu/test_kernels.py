@@ -26,6 +26,7 @@ from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
 from tests.null import scheduled_candidates, team_cases
 from tests.null import test_codegen_boxes as box_cases
+from tests.null.test_codegen_rows import DOUBLED
 from tests.null.test_codegen_scheduled import SPLIT
 
 torch = pytest.importorskip("torch")
@@ -61,6 +62,15 @@ def test_the_kernel_equals_the_graph_and_the_emulator(name, rng):
     agrees(KERNELS[name](), device.target().arch, rng)
 
 
+@pytest.mark.parametrize("name", DOUBLED)
+def test_warps_of_32_rows_equal_the_graph_and_the_emulator(name, rng):
+    case = DOUBLED[name]
+    arch = device.target().arch
+    if case.schedule.target.arch not in ("sm_80", arch):
+        pytest.skip(f"boxes on {arch}")
+    agrees(case, arch, rng)
+
+
 BOXED = {**box_cases.FETCHED, **box_cases.MIXED, **{f"decode of {g}": lambda g=g: team_cases.decode(g) for g in (1, 4)}}
 
 
@@ -83,23 +93,27 @@ def test_what_lies_beyond_a_length_may_be_anything(name, rng):
     np.testing.assert_array_equal(call(run, operator, values, sizes)["out"], clean)
 
 
-@pytest.mark.skipif("device.target().facts.cluster_blocks < 8", reason="no clusters")
 @pytest.mark.parametrize("feed", ["tma", "cp.async"])
 @pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
+@pytest.mark.parametrize("merge", ["cluster", "spread"])
 @pytest.mark.parametrize("name", SPLIT)
-def test_clusters_merge_right(name, skeleton, feed, rng):
+def test_blocks_divide_a_merge(name, merge, skeleton, feed, rng):
+    target = device.target()
+    if {"tma", "cluster"} - target.facts.features and (feed == "tma" or merge == "cluster"):
+        pytest.skip(f"{target.arch} has no {feed} or {merge}")
     case = scheduled_candidates.CASES[name]()
     base, origin = case.candidate.splits[0].base, case.candidate.origin
-    for count in (2, 3, 8):
-        forced = {"merge": "cluster", "split": {base: count}, "skeleton": skeleton, "feed": feed}
-        plan = schedule(case.candidate, device.target(), case.shape, **forced)[0]
+    for count in (2, 3, 8) if merge == "cluster" else (3, 11):
+        forced = {"merge": merge, "split": {base: count}, "skeleton": skeleton, "feed": feed}
+        plan = schedule(case.candidate, target, case.shape, **forced)[0]
         run = emit(plan)
         for least in (0, 1):
             sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
             known = {**{s.name: s.value for s in origin.symbols if s.value is not None}, **sizes}
             arrays = {n: np.clip(a, -2, 2).astype(np.float16) for n, a in case.inputs(rng, known).items()}
-            result = check_executable(lambda given, out, run=run: run(**given, out=out), origin, arrays, sizes)
-            assert result.outcome is Outcome.PASSED, f"{sizes}: {result}"
+            for _ in range(2):  # counters are zero again
+                result = check_executable(lambda given, out, run=run: run(**given, out=out), origin, arrays, sizes)
+                assert result.outcome is Outcome.PASSED, f"{sizes}: {result}"
 
 
 def agrees(case: cases.Case, arch: str, rng: np.random.Generator) -> None:

@@ -1,4 +1,4 @@
-"""Partials in the shared memory of a cluster: right for every split candidate, refused where there is no cluster."""
+"""Merges that the blocks divide, in a cluster or waiting for one another: right for every split candidate."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import CleaveError, CodegenError, ScheduleError
 from cleave.schedule import schedule
 from cleave.target import Target
-from cleave.tile.plan import Schedule
+from cleave.tile.plan import Merge, Schedule
 from tests.null.scheduled_candidates import CASES, Case
 from tests.null.test_codegen_scheduled import SPLIT, agrees
 
 H200 = Target("sm_90a")
 
 
-def clustered(case: Case, count: int, skeleton: str = "warp-ring", **tile: int) -> tuple[Schedule, ...]:
+def clustered(
+    case: Case, count: int, skeleton: str = "warp-ring", merge: Merge = "cluster", **tile: int
+) -> tuple[Schedule, ...]:
     base = case.candidate.splits[0].base
-    return schedule(
-        case.candidate, H200, case.shape, merge="cluster", split={base: count}, skeleton=skeleton, tile=tile
-    )
+    return schedule(case.candidate, H200, case.shape, merge=merge, split={base: count}, skeleton=skeleton, tile=tile)
 
 
 @pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
@@ -42,13 +42,27 @@ def test_blocks_of_a_cluster_merge_right(name: str, skeleton: str, rng: np.rando
             assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
+@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
+@pytest.mark.parametrize("name", SPLIT)
+def test_blocks_that_wait_for_one_another_merge_right(name: str, skeleton: str, rng: np.random.Generator) -> None:
+    case = CASES[name]()
+    for count in (3, 11) if skeleton == "warp-ring" else (2,):
+        plan = clustered(case, count, skeleton, "spread")[-1 if count == 3 else 0]
+        (kernel,) = generate(plan).kernels
+        assert (kernel.cluster, kernel.together) == (1, count)
+        for least in (0, 1):
+            sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+            assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
 def test_slices_of_wide_outputs_are_shared_among_blocks_and_teams(rng: np.random.Generator) -> None:
     case = CASES["matmul split"]()
     plan = next(p for p in clustered(case, 2, n=64) if p.kernels[0].binding.teams == 4)
     first, second = plan.kernels
     column = next(a for a in second.program.grid if a.name == "n")
     assert (first.binding.tile(column), second.binding.tile(column)) == (64, 16)
-    assert "int slice = cluster_rank + team * 2; slice < 4; slice += 8" in generate(plan).kernels[0].text
+    text = generate(plan).kernels[0].text
+    assert re.search(r"int slice = \w+_o_tile \+ team \* 2; slice < 4; slice \+= 8", text)
     assert agrees(case, plan, {"m": 19, "n": 83, "k": 150}, rng)
 
 
@@ -65,22 +79,28 @@ def test_more_chunks_than_a_cluster_has_blocks_are_refused() -> None:
         generate(dataclasses.replace(plan, target=Target("sm_80")))
 
 
-MUTANTS = {
-    "no barrier before the merge": (r"cluster_barrier\(\);", ""),
-    "a barrier of the block only": (r"cluster_barrier\(\);", "block_barrier();"),
-    "blocks end before they are read": (r"cluster_leave\(\);", ""),
-    "every part is the first block's": (r"cluster_address\((\w+), [^)]*\)", r"cluster_address(\1, 0)"),
-    "slices of one block only": (r"int slice = cluster_rank[^;]*;", "int slice = 8 * cluster_rank;"),
+MUTANTS: dict[str, tuple[Merge, str, str]] = {
+    "no barrier before the merge": ("cluster", r"cluster_barrier\(\);", ""),
+    "a barrier of the block only": ("cluster", r"cluster_barrier\(\);", "block_barrier();"),
+    "blocks end before they are read": ("cluster", r"cluster_leave\(\);", ""),
+    "every part is the first block's": ("cluster", r"cluster_address\((\w+), [^)]*\)", r"cluster_address(\1, 0)"),
+    "slices of one block only": ("cluster", r"int slice = (\w+)[^;]*;", r"int slice = 8 * \1;"),
+    "nobody waits": ("spread", r"wait_for\([^;]*\);", ""),
+    "one block is not waited for": ("spread", r"(wait_for\([^;]*), 3\);", r"\1, 2);"),
+    "the counter stays": ("spread", r"if \(arrive\(.*reset\(.*;", ""),
+    "the counter is reset by who comes last": ("spread", r"== 2 \* 3 - 1", "== 3"),
+    "others are read before the block has waited": ("spread", r"(?<=reset)(\(.*;\n *\}\n) *block_barrier\(\);", r"\1"),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_the_merge_are_caught(name: str, rng: np.random.Generator) -> None:
     case = CASES["matmul split"]()
-    plan = clustered(case, 3, n=64)[0]
+    merge, pattern, new = MUTANTS[name]
+    plan = clustered(case, 3, merge=merge, n=64)[0]
     operator = generate(plan)
     head, own = operator.kernels[0].text.split(KERNEL_MARK)
-    changed, count = re.subn(*MUTANTS[name], own)
+    changed, count = re.subn(pattern, new, own)
     assert count and changed != own
     kernel = dataclasses.replace(operator.kernels[0], text=head + KERNEL_MARK + changed)
     mutant = dataclasses.replace(operator, kernels=(kernel,))

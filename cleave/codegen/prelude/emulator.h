@@ -138,6 +138,7 @@ template <class T> static void multiply_add(float (&d)[4], const u32 (&a)[4], u3
 // ---- blocks that wait for each other
 int arrive(int* counter);
 void reset(int* counter);
+void wait_for(const int* counter, int total);
 
 // ---- blocks of a cluster
 void cluster_barrier();

@@ -132,6 +132,7 @@ int arrive(int* counter) {
   machine.arrival = f.epoch;
   return (*counter)++;
 }
+void wait_for(const int* counter, int total) { range_of(counter, 4, "waits at"); while (*counter < total) yield(); }
 void reset(int* counter) { range_of(counter, 4, "resets"); *counter = 0; }
 void check_aligned(const void* p, int bytes) {
   if ((u64)p % bytes) fail("thread %d: address not aligned to %d bytes", machine.current, bytes);
