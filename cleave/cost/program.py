@@ -37,8 +37,8 @@ REGISTERS_A_CHUNK = 5
 ALIGNMENT, BOX_ALIGNMENT = 128, 1024
 """Bytes at multiples of which arrays in shared memory begin, and rings of boxes."""
 
-MBARRIER_BYTES = 8
-"""Of a slot of a ring of boxes."""
+MBARRIER_BYTES, FLAG_BYTES = 8, 16
+"""Of a slot of a ring of boxes; of what says which block arrived last."""
 
 PART_PADDING = 8
 """Floats added to a row of an output that a block keeps for its cluster."""
@@ -147,7 +147,7 @@ class _Counter:
         distinct = sum(size * DTYPES[self.dtypes[name]] for name, size in shapes.items())
         work.distinct_bytes = min(distinct, work.loaded_bytes)
         self.shared(self.program.body, inside=False)
-        work.spare_bytes = BOX_ALIGNMENT if self.boxes else 0
+        work.spare_bytes = BOX_ALIGNMENT if self.boxes else FLAG_BYTES
         work.early = self.binding.stages - (1 if self.boxes else 2)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         self.count_repeats(environments[0])

@@ -10,7 +10,7 @@ from cleave.codegen.generate import generate
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.interp import run_schedule
-from cleave.tile.plan import Merge, Schedule
+from cleave.tile.plan import Feed, Merge, Schedule
 from tests.null.scheduled_candidates import CASES, Case, flash_decoding
 
 A100, H200 = Target("sm_80"), Target("sm_90a")
@@ -79,10 +79,11 @@ def test_splits_are_emitted_right(name, merge, rng):
 
 
 @pytest.mark.parametrize("merge", ["second-launch", "last-arriving", "cluster"])
-def test_what_is_offered_fits_into_shared_memory(merge: Merge) -> None:
+@pytest.mark.parametrize(("head", "value", "feed"), [(64, 40, "tma"), (96, 128, "cp.async")])
+def test_what_is_offered_fits_into_shared_memory(head: int, value: int, feed: Feed, merge: Merge) -> None:
     """Tiles of odd sizes fill a block to the last bytes: boxes begin at multiples of 1024, and bring mbarriers."""
-    flash = flash_decoding(head=64, value=40, ratio="r=7").candidate
+    flash, shape = flash_decoding(head=head, value=value, ratio="r=7").candidate, {"kv": 3, "s": 1, "t": 200}
     for skeleton in ("cta-ring", "warp-ring"):
-        for plan in schedule(flash, H200, {"kv": 3, "s": 1, "t": 200}, merge=merge, skeleton=skeleton):
+        for plan in schedule(flash, H200, shape, merge=merge, skeleton=skeleton, feed=feed):
             for kernel in generate(plan).kernels:
                 assert kernel.shared_bytes <= H200.facts.shared_per_block
