@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from cleave.codegen.compile import compile_many
 from cleave.codegen.generate import generate
@@ -12,15 +12,10 @@ from cleave.config import Ablation, Config
 from cleave.errors import CleaveError
 from cleave.schedule import schedule
 from cleave.target import Target
-from cleave.tile.plan import Feed, Merge, Schedule
+from cleave.tile.plan import Feed, Schedule
 from cleave.tile.skeleton import SKELETONS
 from experiments.e03_decode.config import TARGET, Operator, Shape
-from experiments.e03_decode.search import candidate_of, described, split_counts
-
-MERGES: tuple[Merge, ...] = tuple(m for m in get_args(Merge) if m != "none")
-
-WORTH_TRYING = 1.2
-"""The best schedule of a skeleton and merge is measured if it is modelled at most so much slower than the first."""
+from experiments.e03_decode.search import candidate_of, split_counts
 
 
 @dataclass(frozen=True)
@@ -69,44 +64,32 @@ def compiled(plans: Sequence[Schedule]) -> None:
 
 
 def contenders(graph: str, axis: str, dims: Shape, count: int) -> list[Schedule]:
-    """The model's choice, the best of each skeleton and merge near it, and of each feed; then others, by modelled
-    time."""
-    ranked = sorted(around(graph, axis, dims), key=microseconds)
-    limit = WORTH_TRYING * microseconds(ranked[0])
-    leading = [s for s in different(ranked, form) if microseconds(s) <= limit]
-    leading += different(ranked, lambda s: s.kernels[0].feed)
-    rest = different(ranked, lambda s: described(s, dims))
-    return list({id(s): s for s in (ranked[0], *leading, *rest)}.values())[:count]
+    """The model's choice, the best of each skeleton and feed; then, by modelled time, the best of each way to divide
+    the work, for two thirds of the rest, and of each with another feed or ring."""
+    ranked = sorted(around(graph, axis, dims, count), key=microseconds)
+    leading = [*different(ranked, lambda s: s.kernels[0].skeleton), *different(ranked, lambda s: s.kernels[0].feed)]
+    ways = different(ranked, lambda s: division(s, dims))[: 2 * count // 3]
+    rings = different(ranked, lambda s: (division(s, dims), s.kernels[0].feed, s.kernels[0].binding.stages))
+    return list({id(s): s for s in (*leading, *ways, *rings, *ranked)}.values())[:count]
 
 
-def around(graph: str, axis: str, dims: Shape) -> Iterator[Schedule]:
-    """What the model ranks first, in all and of each skeleton and feed; every merge at half, once and twice their
-    counts."""
+def around(graph: str, axis: str, dims: Shape, count: int) -> Iterator[Schedule]:
+    """What the model ranks first, for each skeleton and feed."""
     c, target = candidate_of(graph, axis), Target(TARGET)
-    skeletons = [k.name for k in SKELETONS.values() if TARGET in k.architectures]
-    first: list[Schedule] = [*schedule(c, target, dims)]
-    for skeleton in skeletons:
-        feeds: list[Feed] = [f for f in SKELETONS[skeleton].feeds if {f} <= target.facts.features]
+    for skeleton in (k for k in SKELETONS.values() if TARGET in k.architectures):
+        feeds: list[Feed] = [f for f in skeleton.feeds if {f} <= target.facts.features]
         for feed in feeds:
-            first += schedule(c, target, dims, skeleton=skeleton, feed=feed)
-    yield from first
-    best = {n for s in different(sorted(first, key=microseconds), form) for n in split_counts(s, dims)}
-    counts = {m for n in best for m in (n // 2, n, 2 * n) if 1 < m <= dims[axis]}
-    for n in sorted(counts):
-        for merge in MERGES:
-            for skeleton in skeletons:
-                try:
-                    yield from schedule(c, target, dims, split={axis: n}, merge=merge, skeleton=skeleton)[:2]
-                except CleaveError:
-                    continue  # a merge that does not take so many chunks
+            yield from schedule(c, target, dims, skeleton=skeleton.name, feed=feed, keep=2 * count)
 
 
 def microseconds(s: Schedule) -> float:
     return s.modelled.microseconds if s.modelled else 0.0
 
 
-def form(s: Schedule) -> tuple[str, ...]:
-    return (s.kernels[0].skeleton, s.merge)
+def division(s: Schedule, dims: Shape) -> tuple[object, ...]:
+    """How the work is divided, tiles aside."""
+    b = s.kernels[0].binding
+    return (s.kernels[0].skeleton, s.merge, *split_counts(s, dims), b.teams, b.warps, b.row_tiles)
 
 
 def different(ranked: Sequence[Schedule], key: Callable[[Schedule], object]) -> list[Schedule]:

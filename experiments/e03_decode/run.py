@@ -84,7 +84,7 @@ def planned(pool: ProcessPoolExecutor, chosen: Points, tried: int) -> tuple[Futu
     from experiments.e03_decode.plans import plan_operator, plan_timed
 
     timed = [pool.submit(plan_timed, "attention", "t", p.dims, tried) for p in chosen.decode]
-    timed += [pool.submit(plan_timed, "matmul", "k", dims, tried) for dims in chosen.matmuls]
+    timed += [pool.submit(plan_timed, "matmul", "k", dims, 2 * tried) for dims in chosen.matmuls]
 
     def of(graph: str, ops: Sequence[Operator]) -> Futures:
         return [pool.submit(plan_operator, op, graph) for op in ops]
@@ -130,7 +130,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("stage", choices=("search", "measure"))
     parser.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, separated by commas")
-    parser.add_argument("--tried", type=int, default=16, help="schedules compiled and timed at each shape")
+    parser.add_argument("--tried", type=int, default=24, help="schedules compiled and timed at each shape")
     options = parser.parse_args(argv)
     parts = options.parts.split(",")
     try:

@@ -23,7 +23,7 @@ from experiments.tally import Checked
 
 WHOLE_ERROR = 2e-3
 """Allowed distance of whole outputs from a baseline's: both are FP16 results."""
-TRIAL_SAMPLES = 5
+TRIAL_SAMPLES = 3
 
 Baseline = Callable[[Mapping[str, Any]], Any]
 
