@@ -18,6 +18,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,17 +71,24 @@ _STORAGE: dict[str, Any] = {
 
 
 def emulate(
-    operator: OperatorSource, inputs: Mapping[str, Any], dims: Mapping[str, int] | None = None, seed: int = 0
+    operator: OperatorSource,
+    inputs: Mapping[str, Any],
+    dims: Mapping[str, int] | None = None,
+    seed: int = 0,
+    *,
+    alignment: int = 1,
 ) -> dict[str, Array]:
     """Outputs of an operator in float64, its kernels run in order on the CPU.
 
     ``inputs`` are rounded to their storage types; outputs and workspaces start as NaN. ``dims`` binds symbols that no
-    input shape gives. ``seed`` decides the order of blocks and warps and when copies land. Errors (``CleaveError``): no
-    g++, text that does not compile, and everything that the emulator refuses.
+    input shape gives. ``seed`` decides the order of blocks and warps and when copies land. ``alignment``: of the
+    addresses of inputs and outputs, in bytes, where the operator requires less. Errors (``CleaveError``): no g++, text
+    that does not compile, and everything that the emulator refuses.
     """
     rng = random.Random(seed)
     values = _dims(operator, inputs, dims or {})
-    held = {b.name: _Held(b, values, inputs.get(b.name)) for b in (*operator.inputs, *operator.outputs)}
+    buffers = [replace(b, alignment=max(b.alignment, alignment)) for b in (*operator.inputs, *operator.outputs)]
+    held = {b.name: _Held(b, values, inputs.get(b.name)) for b in buffers}
     held |= {w.name: _Held(w, values, None) for w in operator.workspaces}
     outputs = {b.name for b in operator.outputs} | {w.name for w in operator.workspaces}
     for kernel in operator.kernels:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -87,3 +90,25 @@ def test_what_is_offered_fits_into_shared_memory(head: int, value: int, feed: Fe
         for plan in schedule(flash, H200, shape, merge=merge, skeleton=skeleton, feed=feed):
             for kernel in generate(plan).kernels:
                 assert kernel.shared_bytes <= H200.facts.shared_per_block
+
+
+@pytest.mark.parametrize("name", ["matmul", "matmul split", "swiglu split", "layernorm"])
+def test_rows_whose_dims_align_them_are_copied_in_whole_chunks(name: str, rng: np.random.Generator) -> None:
+    """Both ways of a copy are emitted; what goes element by element is taken out, and only unaligned calls need it."""
+    case = CASES[name]()
+    plan = schedule(case.candidate, H200, case.shape, feed="cp.async")[0]
+    operator = generate(plan)
+    kernels = [replace(k, text=re.sub(r"(?m)^ *copy_elements\(.*\);$", ";", k.text)) for k in operator.kernels]
+    cut = replace(operator, kernels=tuple(kernels))
+    assert cut != operator
+    for sizes, alignment, is_even in (
+        ({"m": 19, "n": 40, "k": 72}, 16, True),
+        ({"m": 3, "n": 24, "k": 8}, 32, True),
+        ({"m": 19, "n": 40, "k": 72}, 8, False),
+        ({"m": 19, "n": 44, "k": 76}, 16, False),
+    ):
+        values = {n: _plain(v) for n, v in case.inputs(rng, {**sizes, **plan.bind}).items()}
+        wanted = run_schedule(plan, values, {**sizes, **plan.bind}, "storage")
+        for o in (operator, cut):
+            got = emulate(o, values, {**sizes, **plan.bind}, int(rng.integers(2**31)), alignment=alignment)
+            assert all(_close(got[n], wanted[n]) for n in wanted) == (is_even or o is operator), f"{sizes}\n{plan}"
