@@ -15,7 +15,7 @@ from cleave.target import Target
 from cleave.tile.plan import Feed, Schedule
 from cleave.tile.skeleton import SKELETONS
 from experiments.e03_decode.config import TARGET, Operator, Shape
-from experiments.e03_decode.search import candidate_of, split_counts
+from experiments.e03_decode.search import candidate_of
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,15 @@ def compiled(plans: Sequence[Schedule]) -> None:
 
 
 def contenders(graph: str, axis: str, dims: Shape, count: int) -> list[Schedule]:
-    """The model's choice, the best of each skeleton and feed; then, by modelled time, the best of each way to divide
-    the work, for two thirds of the rest, and of each with another feed or ring."""
+    """The first ones by modelled time: two thirds of the skeleton that the model prefers, the rest of the other ones;
+    the best of each feed and merge among them."""
     ranked = sorted(around(graph, axis, dims, count), key=microseconds)
-    leading = [*different(ranked, lambda s: s.kernels[0].skeleton), *different(ranked, lambda s: s.kernels[0].feed)]
-    ways = different(ranked, lambda s: division(s, dims))[: 2 * count // 3]
-    rings = different(ranked, lambda s: (division(s, dims), s.kernels[0].feed, s.kernels[0].binding.stages))
-    return list({id(s): s for s in (*leading, *ways, *rings, *ranked)}.values())[:count]
+    preferred = ranked[0].kernels[0].skeleton
+    first = [s for s in ranked if s.kernels[0].skeleton == preferred]
+    others = [s for s in ranked if s.kernels[0].skeleton != preferred]
+    leading = [*different(ranked, lambda s: s.kernels[0].feed), *different(first, lambda s: s.merge)]
+    mixed = [*first[: 2 * count // 3], *others[: count // 3], *ranked]
+    return list({id(s): s for s in (*leading, *mixed)}.values())[:count]
 
 
 def around(graph: str, axis: str, dims: Shape, count: int) -> Iterator[Schedule]:
@@ -84,12 +86,6 @@ def around(graph: str, axis: str, dims: Shape, count: int) -> Iterator[Schedule]
 
 def microseconds(s: Schedule) -> float:
     return s.modelled.microseconds if s.modelled else 0.0
-
-
-def division(s: Schedule, dims: Shape) -> tuple[object, ...]:
-    """How the work is divided, tiles aside."""
-    b = s.kernels[0].binding
-    return (s.kernels[0].skeleton, s.merge, *split_counts(s, dims), b.teams, b.warps, b.row_tiles)
 
 
 def different(ranked: Sequence[Schedule], key: Callable[[Schedule], object]) -> list[Schedule]:
