@@ -15,7 +15,7 @@ from cleave.target import Target
 from cleave.tile.plan import Feed, Schedule
 from cleave.tile.skeleton import SKELETONS
 from experiments.e03_decode.config import TARGET, Operator, Shape
-from experiments.e03_decode.search import candidate_of
+from experiments.e03_decode.search import candidate_of, split_counts
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,14 @@ def compiled(plans: Sequence[Schedule]) -> None:
 
 
 def contenders(graph: str, axis: str, dims: Shape, count: int) -> list[Schedule]:
-    """The first ones by modelled time: two thirds of the skeleton that the model prefers, the rest of the other ones;
-    the best of each feed and merge among them."""
+    """The first ones by modelled time, rings aside: two fifths of the skeleton that the model prefers, a quarter of the
+    other one; and the best of them with other rings."""
     ranked = sorted(around(graph, axis, dims, count), key=microseconds)
-    preferred = ranked[0].kernels[0].skeleton
-    first = [s for s in ranked if s.kernels[0].skeleton == preferred]
-    others = [s for s in ranked if s.kernels[0].skeleton != preferred]
-    leading = [*different(ranked, lambda s: s.kernels[0].feed), *different(first, lambda s: s.merge)]
-    mixed = [*first[: 2 * count // 3], *others[: count // 3], *ranked]
-    return list({id(s): s for s in (*leading, *mixed)}.values())[:count]
+    shapes = different(ranked, lambda s: (s.kernels[0].skeleton, s.merge, *split_counts(s, dims), tiling(s)))
+    preferred = [s for s in shapes if s.kernels[0].skeleton == ranked[0].kernels[0].skeleton]
+    others = [s for s in shapes if s.kernels[0].skeleton != ranked[0].kernels[0].skeleton]
+    mixed = [*preferred[: 2 * count // 5], *others[: count // 4], *ranked]
+    return list({id(s): s for s in (*different(ranked, lambda s: s.kernels[0].feed), *mixed)}.values())[:count]
 
 
 def around(graph: str, axis: str, dims: Shape, count: int) -> Iterator[Schedule]:
@@ -86,6 +85,12 @@ def around(graph: str, axis: str, dims: Shape, count: int) -> Iterator[Schedule]
 
 def microseconds(s: Schedule) -> float:
     return s.modelled.microseconds if s.modelled else 0.0
+
+
+def tiling(s: Schedule) -> tuple[object, ...]:
+    """How a block and its warps divide their work."""
+    b = s.kernels[0].binding
+    return (b.teams, b.warps, b.row_tiles, *sorted((a.name, n) for a, n in b.tiles.items()))
 
 
 def different(ranked: Sequence[Schedule], key: Callable[[Schedule], object]) -> list[Schedule]:

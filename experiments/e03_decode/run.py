@@ -130,7 +130,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("stage", choices=("search", "measure"))
     parser.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, separated by commas")
-    parser.add_argument("--tried", type=int, default=24, help="schedules compiled and timed at each shape")
+    parser.add_argument("--tried", type=int, default=32, help="schedules compiled and timed at each shape")
     options = parser.parse_args(argv)
     parts = options.parts.split(",")
     try:
