@@ -274,15 +274,15 @@ def loop(em: Emission, s: Loop) -> None:
             accumulator.declare(em, c)
             if deferrable(em, c, s):
                 em.deferred.add(c.name)
-        mark = em.shared.top
+        mark, taken = em.shared.top, em.shared.taken
         low, high = _limits(em, s)
         with _open(em, s, low) as place:
             ring = _ring(em, s, place, (low, high), parts=parts)
             _begin(em, s, ring, whole, parts=parts)
             _trips(em, s, ring)
         _end(em, ring)
-    if em.shared.top != mark or (parts and s.accumulators):
-        em.writer.line(em.team.barrier)
+    if em.shared.top != mark or (parts and (s.accumulators or em.shared.taken > taken)):
+        em.writer.line(em.team.barrier)  # also for what loops inside took, each team for itself
     em.shared.top = mark
     for c in s.accumulators:
         if c.name in em.deferred:

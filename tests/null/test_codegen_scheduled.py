@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from cleave.candidate import Candidate
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
+from cleave.frontend.trace import trace
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.interp import run_schedule
 from cleave.tile.plan import Feed, Merge, Schedule
+from cleave.tile.program import Loop
 from tests.null.scheduled_candidates import CASES, Case, flash_decoding
 
 A100, H200 = Target("sm_80"), Target("sm_90a")
@@ -112,3 +116,18 @@ def test_rows_whose_dims_align_them_are_copied_in_whole_chunks(name: str, rng: n
         for o in (operator, cut):
             got = emulate(o, values, {**sizes, **plan.bind}, int(rng.integers(2**31)), alignment=alignment)
             assert all(_close(got[n], wanted[n]) for n in wanted) == (is_even or o is operator), f"{sizes}\n{plan}"
+
+
+@pytest.mark.parametrize("feed", ["tma", "cp.async"])
+def test_teams_meet_after_a_loop_that_only_stores(feed: Feed, rng: np.random.Generator) -> None:
+    """Its inner loops took memory of each team, which the next loop takes again."""
+
+    def program(x: Any, w: Any, r: Any) -> Any:
+        return x @ w, r.max("n")
+
+    g = trace(program, name="both", dtype="float16", x="m k", w="k n", r="m n")
+    c = Candidate("both", g, g)
+    case = Case(c, {"m": 16, "n": 512, "k": 4096}, {})
+    for plan in schedule(c, H200, case.shape, skeleton="warp-ring", feed=feed)[:3]:
+        assert [type(s) for s in plan.kernels[0].program.body].count(Loop) == 2
+        assert agrees(case, plan, {"m": 4, "n": 129, "k": 87}, rng), plan
