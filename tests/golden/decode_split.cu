@@ -107,6 +107,9 @@ template <class T> DEV void multiply_add(float (&d)[4], const u32 (&a)[4], u32 b
 DEV int arrive(int* counter) {
   int r; asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory"); return r; }
 DEV void reset(int* counter) { *counter = 0; }
+DEV void wait_for(const int* counter, int total) {
+  int r;
+  do { asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(r) : "l"(counter) : "memory"); } while (r < total); }
 
 // ---- blocks of a cluster, which reach each other's shared memory
 DEV void cluster_barrier() {
