@@ -70,7 +70,7 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "rounds": (lambda: SearchLimits(rounds=0), "Config: rounds = 0: allowed is 1 to 2147483647"),
     "seconds": (lambda: SearchLimits(seconds=float("inf")), "Config: seconds = inf: allowed is a positive number"),
     "scale": (lambda: cleave.nn.attention(scale=float("nan")), "attention: scale = nan: a finite number is expected"),
-    "load": (lambda: cleave.load("absent"), "absent: is no folder with a saved result"),
+    "load": (lambda: cleave.load("absent"), "absent: is no saved result: there is no such file or folder"),
 }
 
 
