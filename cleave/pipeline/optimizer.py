@@ -163,7 +163,7 @@ def _verify(state: _State, bind: Mapping[str, int], progress: Progress | None) -
 def _schedule(state: _State, target: Target, bind: Mapping[str, int], progress: Progress | None) -> None:
     chosen: list[Schedule] = []
     with state.phase("schedule", progress):
-        for c in _sound(state):
+        for c in _meant(state):
             chosen += _schedules(c, target, bind, state)
         chosen = list(_different(chosen))
     if not chosen and state.refusals and state.forced != Forced():
@@ -195,6 +195,14 @@ def _sound(state: _State) -> list[Candidate]:
     """Candidates that passed. The graph as written needs no proof: there is something to run when all else fails."""
     passed = {v.candidate for v in state.verdicts if v.passed}
     return [c for c in state.candidates if c.name in passed] or [as_written(state.graph)]
+
+
+def _meant(state: _State) -> list[Candidate]:
+    """Candidates to schedule: where a split or its merge is forced, those that have it; others would ignore it."""
+    sound, merge, names = _sound(state), state.forced.merge, set(state.forced.split or ())
+    if not names and merge in (None, "none"):
+        return sound
+    return [c for c in sound if any(not names or names & {s.base, s.count} for s in c.splits)] or sound
 
 
 def _schedules(c: Candidate, target: Target, bind: Mapping[str, int], state: _State) -> Sequence[Schedule]:

@@ -131,6 +131,20 @@ def test_forced_choices_are_obeyed() -> None:
     assert all("n 32" in t.schedule.text() for t in found.trials)
 
 
+@pytest.mark.parametrize("forced", [Forced(merge="last-arriving"), Forced(split={"k": 4})])
+def test_who_forces_a_split_gets_one_even_if_it_is_slower(forced: Forced) -> None:
+    graph, dims = nn.instantiate("matmul", {"m": 512, "n": 512, "k": 256})
+    assert optimize(graph, dims, Target("sm_90a")).best.schedule.merge == "none"
+    found = optimize(graph, dims, Target("sm_90a"), forced=forced)
+    assert found.trials and all(t.schedule.merge != "none" for t in found.trials)
+
+
+def test_a_split_that_no_candidate_can_have_is_an_error() -> None:
+    graph, dims = nn.instantiate("matmul", {"m": 64, "n": 64, "k": 4096})
+    with pytest.raises(ScheduleError, match="split count 9 in a cluster: allowed is at most 8 on sm_90a"):
+        optimize(graph, dims, Target("sm_90a"), forced=Forced(merge="cluster", split={"k": 9}))
+
+
 @pytest.mark.parametrize(
     ("bind", "message"),
     [
