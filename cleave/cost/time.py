@@ -33,6 +33,9 @@ TRIP_CYCLES = 275
 IDLE_SECONDS, IDLE_SHARE = 0.4e-6, 0.54
 """Latency of a load that the transfer of tiles asked for earlier can hide, and the part of the rest that shows."""
 
+HIDING_SHARE = 0.5
+"""Part of a trip's arithmetic that hides the latency of the next tile: an assumption."""
+
 JOINED_SHARE, READ_SHARE = 6.0, 0.4
 """Passes through shared memory, at its full rate, that a joined byte and one that a matmul reads cost."""
 
@@ -141,7 +144,9 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) ->
     waiting = work.trips * TRIP_CYCLES / (rate * beside) + shared / (SHARED_BYTES_A_CYCLE * rate)
     issuing = min(1.0, beside * binding.warps / SCHEDULERS)
     arithmetic = ((matmul + special + other) / issuing + waiting) / busy
-    memory = _memory_seconds(work, binding, facts, together=together, used=used, waves=waves)
+    trips = work.trips / max(work.blocks, 1) * waves
+    memory = _memory_seconds(work, binding, facts, together=together, used=used)
+    memory += trips * _idle_seconds(work, facts, together, arithmetic / max(trips, 1.0))
     terms = {
         "matmul": matmul,
         "special": special,
@@ -154,20 +159,21 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) ->
     return terms["waves"] + max(arithmetic, memory) + EXPOSED * min(arithmetic, memory), terms
 
 
-def _memory_seconds(work: Work, binding: Binding, facts: Facts, *, together: int, used: int, waves: int) -> float:
+def _idle_seconds(work: Work, facts: Facts, together: int, trip: float) -> float:
+    """What a trip waits for its tile: the latency that neither tiles asked for earlier nor a trip's work hide."""
+    tile = work.loaded_bytes / max(work.trips, 1.0)
+    hidden = max(work.early, 0) * tile * together / facts.read_bandwidth
+    return max(0.0, IDLE_SECONDS - hidden - HIDING_SHARE * trip) * IDLE_SHARE
+
+
+def _memory_seconds(work: Work, binding: Binding, facts: Facts, *, together: int, used: int) -> float:
     """``together``: blocks that run at once, on ``used`` multiprocessors."""
     bandwidth = facts.read_bandwidth
     moved = work.loaded_bytes + work.stored_bytes
     ring = work.shared_bytes * (binding.stages - 1) // binding.stages
     in_flight = together * max(ring, LOADS_A_WARP * binding.warps)
-    tile = work.loaded_bytes / max(work.trips, 1.0)
-    hidden = max(work.early, 0) * tile * together / bandwidth
-    trips = work.trips / max(work.blocks, 1) * waves
-    return (
-        max(
-            (work.distinct_bytes + work.stored_bytes) / bandwidth,
-            moved / (bandwidth * CACHE_OVER_MEMORY * used / facts.multiprocessors),
-            moved / (in_flight / LOAD_LATENCY),
-        )
-        + trips * max(0.0, IDLE_SECONDS - hidden) * IDLE_SHARE
+    return max(
+        (work.distinct_bytes + work.stored_bytes) / bandwidth,
+        moved / (bandwidth * CACHE_OVER_MEMORY * used / facts.multiprocessors),
+        moved / (in_flight / LOAD_LATENCY),
     )

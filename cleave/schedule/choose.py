@@ -22,6 +22,9 @@ from cleave.tile.program import Store, statements
 KEPT = 8
 """Schedules returned, unless more are asked for."""
 
+ALIKE = 1.01
+"""Modelled times whose ratio is at most this are alike."""
+
 
 def schedule(
     candidate: Candidate,
@@ -62,8 +65,18 @@ def schedule(
     if not found:
         raise request.failure()
     request.check_tiles_used()
-    found.sort(key=lambda s: s.modelled.microseconds if s.modelled else 0.0)
-    return tuple(found[:keep])
+    return tuple(_ranked(found)[:keep])
+
+
+def _ranked(found: Sequence[Schedule]) -> list[Schedule]:
+    """By modelled time; of those that the model can't tell from the first, rings with fewer slots come first."""
+
+    def microseconds(s: Schedule) -> float:
+        return s.modelled.microseconds if s.modelled else 0.0
+
+    ranked = sorted(found, key=microseconds)
+    near = sum(microseconds(s) <= ALIKE * microseconds(ranked[0]) for s in ranked)
+    return [*sorted(ranked[:near], key=lambda s: s.kernels[0].binding.stages), *ranked[near:]]
 
 
 def _schedules(s: Setting, tried: int) -> Iterator[Schedule]:

@@ -445,7 +445,10 @@ def test_a_skeleton_may_be_forced_and_splits_switched_off() -> None:
 def test_tiles_of_loops_come_in_boxes_where_the_target_has_them() -> None:
     c, bind = attention(head=128, value=128).candidate, {"kv": 8, "s": 1, "t": 8192}
     for target, feeds, default in ((H200, ("tma", "cp.async"), "tma"), (A100, ("cp.async",), "cp.async")):
-        assert {k.feed for s in schedule(c, target, bind) for k in s.kernels} == {default}
+        few = schedule(c, target, bind, skeleton="warp-ring")
+        many = schedule(c, target, {**bind, "s": 2048}, skeleton="cta-ring")
+        assert {k.feed for s in few for k in s.kernels} == {default}
+        assert {k.feed for s in many for k in s.kernels} == {"cp.async"}, "one text for both architectures"
         for feed in feeds:
             assert {k.feed for s in schedule(c, target, bind, feed=feed) for k in s.kernels} == {feed}
     with pytest.raises(ScheduleError, match=r"feed 'tma' on sm_80: allowed are cp\.async$"):

@@ -300,7 +300,7 @@ def test_kernels_that_do_not_fit_are_refused_with_the_number() -> None:
     work = program_work(p, wide, {"kv": 32, "s": 2048, "t": 2048, "r": 1})
     assert "registers a thread, allowed are 255" in str(refusal(work, Target("sm_90a"), b.warps))
     fewer = replace(work, registers=100)
-    assert "bytes of shared memory, allowed are 232448" in str(refusal(fewer, Target("sm_90a"), b.warps))
+    assert "bytes of shared memory, allowed are 232432" in str(refusal(fewer, Target("sm_90a"), b.warps))
     assert refusal(replace(fewer, shared_bytes=1), Target("sm_90a"), b.warps) is None
 
 
