@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import bulk, cluster, merge, ring
+from cleave.codegen import bulk, cluster, grid, merge, ring
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.prelude import device_prelude
 from cleave.codegen.writer import Names, Writer
@@ -81,10 +81,10 @@ def _kernel(
     em = emissions[0]
     entry = _identifier(names, first.program.name)
     counts = [ceildiv(_longest(em, a, em.extent(a)), em.size(a)) for a in first.program.grid]
-    ring.prologue(em)
+    grid.prologue(em)
     way = schedule.merge if len(group) > 1 else "none"
     blocks = _divided(schedule, first.program, counts) if way in ("cluster", "spread") else 1
-    tiles = ring.decode(em, counts, merge.outer_axes(first.program) if blocks > 1 else ())
+    tiles = grid.decode(em, counts, merge.outer_axes(first.program) if blocks > 1 else ())
     counters: list[Workspace] = []
     if way == "cluster":
         parts = cluster.reserve(em, dict(zip(first.program.grid, tiles, strict=True)))
@@ -92,18 +92,18 @@ def _kernel(
             e.parts.update(parts)
     floor = shared.top
     with writer.block(""):
-        ring.open_grid(em, tiles)
+        grid.open_grid(em, tiles)
         ring.body(em)
     for second in emissions[1:]:
         shared.top = floor
         if way == "cluster":
             writer.line("cluster_barrier();")
         else:
-            texts = [ring.count_text(em, a, n) for a, n in zip(first.program.grid, counts, strict=True)]
+            texts = [grid.count_text(em, a, n) for a, n in zip(first.program.grid, counts, strict=True)]
             (merge.meet if way == "spread" else merge.arrive)(em, tiles, texts)
             counters.append(merge.counter(first.program, counts))
         with merge.slices(em, second, tiles, blocks, _chunk_number(first.program, tiles)) as (here, leave):
-            ring.open_grid(second, here, leave)
+            grid.open_grid(second, here, leave)
             ring.body(second)
         if way == "cluster":
             writer.line("cluster_leave();")
@@ -118,9 +118,9 @@ def _kernel(
         + writer.text()
         + "}\n"
     )
-    grid = index(1)
+    blocks_in_all = index(1)
     for n in counts:
-        grid = grid * n
+        blocks_in_all = blocks_in_all * n
     architectures = tuple(a for a in ring.ARCHITECTURES[feed] if in_cluster <= TARGETS[a].cluster_blocks)
     source = KernelSource(
         text,
@@ -128,7 +128,7 @@ def _kernel(
         parameters.ordered,
         threads,
         shared.most,
-        (grid,),
+        (blocks_in_all,),
         architectures,
         first.skeleton,
         in_cluster,

@@ -1,0 +1,102 @@
+"""Where a block is: the number of its tile on every grid axis from its own number, and the positions in the tile."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from cleave.codegen import team
+from cleave.codegen.emission import Emission
+from cleave.codegen.expression import At, index_text, row_positions
+from cleave.codegen.range import extreme
+from cleave.ir.axis import Axis
+from cleave.ir.index import Index, axes_of, index, maximum, minimum, symbols_of
+from cleave.tile.program import Loop, statements
+
+
+def prologue(em: Emission) -> None:
+    """Names of the thread's place, the same for every program of a kernel."""
+    em.writer.line("SHARED_MEMORY(shared);")
+    em.writer.line("const u32 shared_base = shared_address(shared);")
+    em.writer.line("const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;")
+    em.writer.lines(team.places(em.binding))
+
+
+def decode(em: Emission, counts: Sequence[Index], fastest: Collection[Axis] = ()) -> list[str]:
+    """Number of the tile on every grid axis. Axes that decide how long a loop runs go slowest, longest first."""
+    grid = em.program.grid
+    names = [em.names.fresh(f"{a.name}_tile") for a in grid]
+    work = {a: _grows(em, a) for a in grid}
+    order = sorted(range(len(names)), key=lambda n: (grid[n] not in fastest, work[grid[n]] is not None, -n))
+    open_ = [n for n in order if counts[n].constant != 1]
+    em.writer.line("int block = blockIdx.x;")
+    for n in order:
+        count = count_text(em, grid[n], counts[n])
+        if n not in open_:
+            em.writer.line(f"const int {names[n]} = 0;")
+            continue
+        rest = "0"
+        if n != open_[-1]:
+            rest = em.names.fresh("rest")
+            em.writer.line(f"const int {rest} = {_quotient(em, 'block', counts[n], count)};")
+        digit = "block" if rest == "0" else f"block - {rest} * {count}"
+        backward = work[grid[n]] is True
+        em.writer.line(f"const int {names[n]} = {f'{count} - 1 - ({digit})' if backward else digit};")
+        if rest != "0":
+            em.writer.line(f"block = {rest};")
+    return names
+
+
+def count_text(em: Emission, a: Axis, count: Index) -> str:
+    """C++ text of the number of tiles of a grid axis."""
+    known = count.constant
+    return str(known) if known is not None else em.parameters.value(count, f"{a.name}_tiles")
+
+
+def _quotient(em: Emission, dividend: str, divisor: Index, text: str) -> str:
+    """A quotient by a dim: a product with its reciprocal, which the host rounds, and one step of correction."""
+    if divisor.constant is not None:
+        return f"{dividend} / {divisor.constant}"
+    most = 2**31
+    reciprocal = minimum(index(most - 1), index(most) // maximum(divisor, 1))
+    return f"quotient({dividend}, {text}, {em.parameters.value(reciprocal, f'reciprocal_{text}')})"
+
+
+def _grows(em: Emission, a: Axis) -> bool | None:
+    """Whether loops run longer at higher positions of a tiled axis; None if their bounds do not depend on it."""
+    if a in em.program.unit:
+        return None
+    for s in statements(em.program.body):
+        if isinstance(s, Loop) and a in axes_of(em.fix(s.upper)):
+            upper = extreme(em, em.fix(s.upper), "greatest")
+            named = {x.name for x in symbols_of(upper)} if upper is not None else set[str]()
+            return f"%last:{em.axis_name(a)}" in named
+    return None
+
+
+def open_grid(em: Emission, tiles: Sequence[str], leave: str = "return;") -> None:
+    """Positions of the block from its tile numbers; the axes that extents read come first.
+
+    ``leave`` is what it does if its tile lies beyond the end of a row's own extent.
+    """
+    pairs = sorted(zip(em.program.grid, tiles, strict=True), key=lambda pair: _depth(pair[0]))
+    for a, tile in pairs:
+        if a in em.program.unit:
+            em.units[a] = tile
+            continue
+        size, start, last = em.size(a), em.names.fresh(f"{a.name}_start"), em.names.fresh(f"{a.name}_last")
+        extent = index_text(em, em.extent(a), At())
+        em.writer.line(f"const int {start} = {tile} * {size};")
+        if axes_of(em.extent(a)):
+            em.writer.line(f"if ({start} >= {extent}) {leave}")
+        em.writer.line(f"const int {last} = least({start} + {size}, {extent}) - 1;")
+        em.open_tile(a, start, last, size)
+    for a in em.program.whole:
+        em.open_tile(a, "0", str(em.size(a) - 1), em.size(a))
+    places = [row_positions(em, "row" if h == 0 else f"(row + {8 * h})") for h in range(em.halves)]
+    for a in em.rows:
+        positions = ", ".join(place[a] for place in places)
+        em.writer.line(f"const int {em.axis_name(a)}_row[{em.halves}] = {{{positions}}};")
+
+
+def _depth(a: Axis) -> int:
+    return 1 + max((_depth(b) for b in axes_of(a.extent)), default=0)
