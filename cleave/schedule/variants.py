@@ -78,11 +78,11 @@ def _most(r: Request, way: Merge) -> int:
 
 
 def _fits(r: Request, way: Merge, count: int) -> bool:
-    """Whether a merge is worth trying for so many chunks: one that spreads, where no cluster is large enough.
+    """Whether a merge may be tried for so many chunks; one that spreads is for who asks for it, see ``Merge``.
 
     A target without clusters has none of one block either: the merge that was asked for would be another.
     """
-    if way == "spread" and r.forced.merge is None and count <= r.target.facts.cluster_blocks:
+    if way == "spread" and r.forced.merge is None:
         return False
     return count <= _most(r, way) > 1
 

@@ -20,7 +20,11 @@ from cleave.tile.program import Buffer, Program
 
 Merge = Literal["none", "second-launch", "last-arriving", "spread", "cluster"]
 """How the partials of a split are joined: by a second kernel; by its body run in the block that arrives last; by its
-body divided among the blocks, which wait for one another; or so in a cluster, whose shared memory holds them."""
+body divided among the blocks, which wait for one another; or so in a cluster, whose shared memory holds them.
+
+"spread" is never chosen unasked: its blocks need the device for themselves. Two such launches at once, or a share of
+the multiprocessors that holds fewer blocks than there are chunks, may wait for ever; and the meeting takes 4.5 us.
+"""
 
 ONE_LAUNCH: frozenset[Merge] = frozenset({"last-arriving", "spread", "cluster"})
 """Merges that run in the launch that makes the partials."""
