@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cleave.errors import RuleError, location_of
 
@@ -17,40 +17,56 @@ def check(files: Iterable[tuple[Path, str]]) -> None:
     """Load the texts one after another. Raises RuleError with file, line and column where egglog refuses one."""
     from egglog import bindings
 
-    egraph: Any = bindings.EGraph()
-    for path, text in files:
-        try:
-            egraph.run_program(*egraph.parse_program(text, str(path)))
-        except bindings.EggSmolError as error:
-            raise _located(str(error), path) from None
+    with Session() as session:
+        for path, text in files:
+            try:
+                session.execute(text, str(path))
+            except bindings.EggSmolError as error:
+                raise _located(str(error), path) from None
 
 
 class Session:
     """An e-graph loaded once and used for many small experiments, each forgotten by ``pop``.
 
-    Loading all rules takes 20-40 ms, a push and a pop together under 1 ms.
+    Loading all rules takes 20-40 ms, a push and a pop together under 1 ms. egglog's e-graph must die in the thread
+    that made it, so ``with`` (or ``close``) drops it there: left to a traceback or another cycle, the garbage
+    collector may find it from any thread.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str = "") -> None:
         from egglog import bindings
 
         self._egraph: Any = bindings.EGraph()
-        self._run(text)
+        try:
+            self.execute(text)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget the e-graph; the session is of no more use."""
+        self._egraph = None
 
     def push(self, program: str) -> None:
         """Remember this point, then add declarations, facts and terms."""
-        self._run(f"(push)\n{program}")
+        self.execute(f"(push)\n{program}")
 
-    def add(self, program: str) -> None:
-        self._run(program)
+    def execute(self, program: str, name: str | None = None) -> list[Any]:
+        """Run a program, called ``name`` in messages; gives egglog's outputs."""
+        return self._egraph.run_program(*self._egraph.parse_program(program, name))
 
     def pop(self) -> None:
-        self._run("(pop)")
+        self.execute("(pop)")
 
     def run(self, schedule: str) -> dict[str, int]:
         """Run a schedule; gives the matches of every rule that has a name."""
-        outputs: list[Any] = self._run(f"(run-schedule {schedule})")
-        matches: dict[str, int] = dict(outputs[0].report.num_matches_per_rule)
+        matches: dict[str, int] = dict(self.execute(f"(run-schedule {schedule})")[0].report.num_matches_per_rule)
         return {name: count for name, count in matches.items() if "(" not in name}
 
     def equal(self, left: str, right: str) -> bool:
@@ -58,7 +74,7 @@ class Session:
         from egglog import bindings
 
         try:
-            self._run(f"(check (= {left} {right}))")
+            self.execute(f"(check (= {left} {right}))")
         except bindings.EggSmolError as error:
             if "Check failed" not in str(error):
                 raise
@@ -67,10 +83,11 @@ class Session:
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """Every node as egglog serializes it: op, children (names of nodes), eclass."""
-        return json.loads(self._egraph.serialize([]).to_json())["nodes"]
+        return json.loads(self.serialized())["nodes"]
 
-    def _run(self, program: str) -> list[Any]:
-        return self._egraph.run_program(*self._egraph.parse_program(program))
+    def serialized(self) -> str:
+        """The e-graph as egglog's JSON."""
+        return self._egraph.serialize([]).to_json()
 
 
 def _located(message: str, path: Path) -> RuleError:

@@ -14,13 +14,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from enum import StrEnum
 from typing import IO, Any
 
 import msgspec
 
 from cleave.errors import SearchError
+from cleave.rewrite.parser import Session
 
 
 class Stop(StrEnum):
@@ -88,7 +89,7 @@ _SHARE_OF_SNAPSHOTS = 0.25
 _START_UP = 60.0
 
 
-def saturate(request: Request, *, isolate: bool) -> Iterator[Message]:
+def saturate(request: Request, *, isolate: bool) -> Generator[Message]:
     """Rounds and snapshots, then how it ended. Closing the iterator ends the child."""
     return _in_child(request) if isolate else _rounds(request)
 
@@ -96,34 +97,34 @@ def saturate(request: Request, *, isolate: bool) -> Iterator[Message]:
 # ---- in this process
 
 
-def _rounds(request: Request) -> Iterator[Message]:
+def _rounds(request: Request) -> Generator[Message]:
     from egglog import bindings
 
-    egraph: Any = bindings.EGraph()
+    with Session() as session:
+        try:
+            session.execute(request.rules)
+            session.execute(request.program)
+        except bindings.EggSmolError as error:
+            yield Failed(" ".join(str(error).split()))
+        else:
+            yield Started()
+            yield from _saturated(session, request)
 
-    def run(text: str) -> list[Any]:
-        return egraph.run_program(*egraph.parse_program(text))
 
-    try:
-        run(request.rules)
-        run(request.program)
-    except bindings.EggSmolError as error:
-        yield Failed(" ".join(str(error).split()))
-        return
-    yield Started()
+def _saturated(session: Session, request: Request) -> Generator[Message]:
     began = time.perf_counter()
     families = " ".join(f"(run {family})" for family in request.families)
     schedule = f"(run-schedule (saturate (run analysis)) {families} (saturate (run analysis)))"
     snapshots = 0.0
     for number in range(1, request.rounds + 1):
-        report = run(schedule)[0].report
-        run(request.dating[number - 1])
-        done = _measured(number, report, run("(print-size)")[0].sizes, request, time.perf_counter() - began)
+        report = session.execute(schedule)[0].report
+        session.execute(request.dating[number - 1])
+        done = _measured(number, report, session.execute("(print-size)")[0].sizes, request, time.perf_counter() - began)
         yield done
         stop = _stop(done, request, updated=report.updated)
         elapsed = time.perf_counter() - began
         if stop is not None or snapshots <= _SHARE_OF_SNAPSHOTS * elapsed:
-            yield Snapshot(number, egraph.serialize([]).to_json().encode())
+            yield Snapshot(number, session.serialized().encode())
             snapshots += time.perf_counter() - began - elapsed
         if stop is not None:
             yield Ended(stop)
@@ -162,7 +163,7 @@ def child() -> None:
         out.flush()
 
 
-def _in_child(request: Request) -> Iterator[Message]:
+def _in_child(request: Request) -> Generator[Message]:
     command = [sys.executable, "-c", "from cleave.search.engine import child; child()"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     pipe, silence = subprocess.PIPE, subprocess.DEVNULL
@@ -178,7 +179,7 @@ def _in_child(request: Request) -> Iterator[Message]:
         process.stdin.close()
 
 
-def _relay(stdin: IO[bytes], received: queue.Queue[Message | None], request: Request) -> Iterator[Message]:
+def _relay(stdin: IO[bytes], received: queue.Queue[Message | None], request: Request) -> Generator[Message]:
     """Messages of the child; at the deadline, or when it ends without a word, the reason instead."""
     try:
         stdin.write(msgspec.msgpack.encode(request))

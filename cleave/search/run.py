@@ -106,8 +106,9 @@ def _saturate(
 ) -> _Saturation:
     state = _Saturation(_source_egraph(encoding), stop=Stop.INTERRUPTED)
     latest: engine.Snapshot | None = None
+    messages = engine.saturate(_request(encoding, book, config), isolate=config.isolate)
     try:
-        for message in engine.saturate(_request(encoding, book, config), isolate=config.isolate):
+        for message in messages:
             match message:
                 case engine.Round():
                     state.rounds.append(message)
@@ -123,6 +124,8 @@ def _saturate(
                     pass
     except KeyboardInterrupt:
         state.stop = Stop.INTERRUPTED
+    finally:
+        messages.close()
     if latest is not None:
         state.graph = read_snapshot(latest.graph, book.signature, encoding.roots)
     return state

@@ -131,14 +131,13 @@ class _Test:
     counterexample: Counterexample | None = None
 
     def __post_init__(self) -> None:
-        self.session = Session(self.book.text() + facts())
         self.signature = self.book.signature
         families = " ".join(f"(run {family})" for family in self.book.families)
         self.schedule = f"(seq (saturate (run analysis)) {families} (saturate (run analysis)))"
 
     def run(self, terms: st.SearchStrategy[Sexp], how: settings, seed: int | None) -> None:
         test: Callable[[], None] = how(given(terms, sizes(), st.integers(0, 2**16))(self._instance))
-        with suppress(_Refuted, Unsatisfiable):
+        with Session(self.book.text() + facts()) as self.session, suppress(_Refuted, Unsatisfiable):
             (test if seed is None else hypothesis.seed(seed)(test))()
 
     def report(self, subject: str, must_fire: tuple[str, ...]) -> RuleReport:

@@ -115,29 +115,29 @@ GOALS = {
 def test_a_goal_is_reached_and_the_rules_come_to_an_end(title: str, *, everything: bool) -> None:
     goal, installed = GOALS[title], Rulebook.installed()
     book = installed if everything else installed.only(*goal.families)
-    session = Session(book.text() + FACTS)
-    session.push(f"(let $root {goal.source})")
-    assert saturates(session, book.families)
-    assert session.equal("$root", goal.target)
-    assert not session.equal("$root", "(NegInf)")
+    with Session(book.text() + FACTS) as session:
+        session.push(f"(let $root {goal.source})")
+        assert saturates(session, book.families)
+        assert session.equal("$root", goal.target)
+        assert not session.equal("$root", "(NegInf)")
 
 
 @pytest.mark.parametrize("missing", ["split", "shift", "products"])
 def test_flash_decoding_needs_its_families(missing: str) -> None:
     goal, book = GOALS["attention: flash decoding"], Rulebook.default().without(missing)
-    session = Session(book.text() + FACTS)
-    session.push(f"(let $root {goal.source})")
-    assert saturates(session, book.families)
-    assert not session.equal("$root", goal.target)
+    with Session(book.text() + FACTS) as session:
+        session.push(f"(let $root {goal.source})")
+        assert saturates(session, book.families)
+        assert not session.equal("$root", goal.target)
 
 
 def test_attention_stays_small() -> None:
     book = Rulebook.default()
-    session = Session(book.text() + FACTS)
-    session.push(f"(let $root {ATTENTION})")
-    assert saturates(session, book.families)
-    terms = [n for n in session.nodes().values() if book.signature.get(n["op"], ("",))[0] == "E"]
-    assert len(terms) <= 100, len(terms)
+    with Session(book.text() + FACTS) as session:
+        session.push(f"(let $root {ATTENTION})")
+        assert saturates(session, book.families)
+        terms = [n for n in session.nodes().values() if book.signature.get(n["op"], ("",))[0] == "E"]
+        assert len(terms) <= 100, len(terms)
 
 
 def saturates(session: Session, families: tuple[str, ...]) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from cleave.ir.op import MAPS
 from cleave.rewrite import Exactness, Rulebook
 from cleave.rewrite.parser import Session, check
 from cleave.rewrite.sexp import read, show
+from cleave.testing import check_rule
 from cleave.testing.meaning import map_name
 from cleave.testing.world import facts
 
@@ -173,30 +176,30 @@ def test_plain_and_instrumented_text_load(name: str) -> None:
 
 def test_an_instrumented_rule_records_its_variables_and_the_round() -> None:
     book = Rulebook.default().only("split", "shift")
-    session = Session(book.instrumented_text() + facts())
-    session.push('(let $root (ExpDiff (Leaf 0) (Red (MaxOf) (A "k") (Leaf 0))))')
-    for number in (1, 2, 3):
-        session.run("(seq (saturate (run analysis)) (run shift) (run split) (saturate (run analysis)))")
-        session.add(book.tick_text(number))
-    nodes = session.nodes()
-    records = {node["op"]: node for node in nodes.values() if "Fired-" in node["op"]}
-    (fired,) = [node for op, node in records.items() if op == "Fired-telescope"]
-    assert [nodes[child]["op"] for child in fired["children"]] == ["DSym", "A", "Leaf"]  # S, k, s
-    numbers = {node["eclass"]: node["op"] for node in nodes.values() if node["op"].isdigit()}
-    rounds = {op: numbers[node["eclass"]] for op, node in records.items() if op.startswith("At-")}
-    assert rounds["At-Fired-split-red"] == "1"
-    assert rounds["At-Fired-telescope"] == "2"
+    with Session(book.instrumented_text() + facts()) as session:
+        session.push('(let $root (ExpDiff (Leaf 0) (Red (MaxOf) (A "k") (Leaf 0))))')
+        for number in (1, 2, 3):
+            session.run("(seq (saturate (run analysis)) (run shift) (run split) (saturate (run analysis)))")
+            session.execute(book.tick_text(number))
+        nodes = session.nodes()
+        records = {node["op"]: node for node in nodes.values() if "Fired-" in node["op"]}
+        (fired,) = [node for op, node in records.items() if op == "Fired-telescope"]
+        assert [nodes[child]["op"] for child in fired["children"]] == ["DSym", "A", "Leaf"]  # S, k, s
+        numbers = {node["eclass"]: node["op"] for node in nodes.values() if node["op"].isdigit()}
+        rounds = {op: numbers[node["eclass"]] for op, node in records.items() if op.startswith("At-")}
+        assert rounds["At-Fired-split-red"] == "1"
+        assert rounds["At-Fired-telescope"] == "2"
 
 
 def test_recording_changes_nothing_else() -> None:
     def classes(text: str) -> dict[str, int]:
-        session = Session(text + facts())
-        session.push('(let $root (Red (Sum) (A "k") (Mul (Mul (Leaf 3) (Leaf 1)) (Leaf 2))))')
-        schedule = "(seq (saturate (run analysis)) (run products) (run split) (saturate (run analysis)))"
-        for _ in range(4):
-            session.run(schedule)
-        nodes = session.nodes().values()
-        return {op: len({n["eclass"] for n in nodes if n["op"] == op}) for op in ("Mul", "Red", "Leaf")}
+        with Session(text + facts()) as session:
+            session.push('(let $root (Red (Sum) (A "k") (Mul (Mul (Leaf 3) (Leaf 1)) (Leaf 2))))')
+            schedule = "(seq (saturate (run analysis)) (run products) (run split) (saturate (run analysis)))"
+            for _ in range(4):
+                session.run(schedule)
+            nodes = session.nodes().values()
+            return {op: len({n["eclass"] for n in nodes if n["op"] == op}) for op in ("Mul", "Red", "Leaf")}
 
     book = Rulebook.default()
     assert classes(book.text()) == classes(book.instrumented_text())
@@ -333,3 +336,25 @@ def test_expressions_print_as_they_were_read() -> None:
     (command,) = read(f"; above\n{text} ; beside\n", Path("x.egg"))
     assert show(command.expression) == text
     assert (command.line, command.comment, command.text) == (2, ("above",), text)
+
+
+def test_an_e_graph_ends_in_its_own_thread() -> None:
+    """egglog complains from the garbage collector where an e-graph dies in another thread than it was made in."""
+    held: list[object] = []
+    with pytest.raises(RuleError) as refused:
+        check([(Path("wrong.egg"), "(rule () ((no-such-thing)))")])
+    with pytest.raises(ZeroDivisionError) as failed, Session(Rulebook.default().text()):
+        _ = 1 // 0
+    report = check_rule("split-red", examples=3, seed=1)
+    held += [refused, failed, report, held]  # a cycle, which only the collector ends
+    refused, failed, report = None, None, None
+    complaints: list[object] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: complaints.append(unraisable.exc_value)
+    try:
+        held = []
+        collector = threading.Thread(target=gc.collect)
+        collector.start()
+        collector.join()
+    finally:
+        sys.unraisablehook = hook
+    assert not complaints
