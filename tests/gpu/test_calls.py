@@ -216,7 +216,7 @@ def test_t05_two_devices(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("library", ["CuPy", "torch"])
 def test_every_form_of_a_call_gives_the_same(rng: np.random.Generator, library: str) -> None:
-    """What a call costs the host is measured by the experiment e03."""
+    """What a call costs the host is measured by the experiment e04."""
     f = attention(count=3)
     x = inputs(rng, b=1, kv_heads=2, group=4, t=64) | {"lengths": np.array([64], np.int32)}
     out: Any

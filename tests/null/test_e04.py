@@ -1,4 +1,4 @@
-"""The experiment e03 without a GPU: its candidates are current, and it finds a plan for everything that it measures."""
+"""The experiment e04 without a GPU: its candidates are current, and it finds a plan for everything that it measures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cleave.ir.hash import graph_hash
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.plan import Merge
-from experiments.e03_decode.config import LENGTHS, PAPER, REPLAYED, TIMED, WAYS, Operator, operators
-from experiments.e03_decode.plans import contenders, plan_operator
-from experiments.e03_decode.search import attention_by_length, candidate_of
+from experiments.e04_decode.config import LENGTHS, PAPER, REPLAYED, TIMED, WAYS, Operator, operators
+from experiments.e04_decode.plans import contenders, plan_operator
+from experiments.e04_decode.search import attention_by_length, candidate_of
 from tests.cases.lengths import expected, inputs
 
 
@@ -58,7 +58,7 @@ def test_goals_are_those_of_the_issue() -> None:
 @pytest.mark.parametrize("op", operators(8, 128), ids=lambda op: op.name)
 @pytest.mark.parametrize("graph", ["attention_lse", "attention_by_length"])
 def test_every_way_has_a_plan(op: Operator, graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.e03_decode.plans.compiled", lambda plans: None)
+    monkeypatch.setattr("experiments.e04_decode.plans.compiled", lambda plans: None)
     plan = plan_operator(op, graph)
     assert not isinstance(plan, str), plan
     assert plan.merge == op.merge and (op.splits == 1 or op.splits in plan.bind.values())

@@ -14,8 +14,8 @@ from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.plan import Feed, Schedule
 from cleave.tile.skeleton import SKELETONS
-from experiments.e03_decode.config import TARGET, Operator, Shape
-from experiments.e03_decode.search import candidate_of, split_counts
+from experiments.e04_decode.config import TARGET, Operator, Shape
+from experiments.e04_decode.search import candidate_of, split_counts
 
 
 @dataclass(frozen=True)

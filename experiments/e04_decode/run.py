@@ -15,7 +15,7 @@ import numpy as np
 
 from cleave.errors import CleaveError
 from cleave.records import Outcome, Record
-from experiments.e03_decode.config import (
+from experiments.e04_decode.config import (
     DRAWN,
     HEAD_FORMS,
     MATMULS,
@@ -55,10 +55,10 @@ def measure(minutes: float, parts: Sequence[str], tried: int) -> int:
     """Plan and compile everything, time, then check; ends by itself before the limit. The table comes last."""
     from cleave.runtime.device import properties
     from cleave.runtime.watchdog import Worker
-    from experiments.e03_decode.host import time_host
+    from experiments.e04_decode.host import time_host
 
     start = time.monotonic()
-    command = f"python -m experiments run e03 measure --minutes {minutes:g} --parts {','.join(parts)} --tried {tried}"
+    command = f"python -m experiments run e04 measure --minutes {minutes:g} --parts {','.join(parts)} --tried {tried}"
     tally = Tally(RECORDS, properties().as_dict(), command, start + 60 * minutes - 10)
     chosen = points(parts)
     table: list[str] = []
@@ -81,7 +81,7 @@ Futures = list["Future[Any]"]
 
 def planned(pool: ProcessPoolExecutor, chosen: Points, tried: int) -> tuple[Futures, list[tuple[Futures, Futures]]]:
     """Plans to come: of every shape that is timed; of the operators of each head form, for the grid and for replays."""
-    from experiments.e03_decode.plans import plan_operator, plan_timed
+    from experiments.e04_decode.plans import plan_operator, plan_timed
 
     timed = [pool.submit(plan_timed, "attention", "t", p.dims, tried) for p in chosen.decode]
     timed += [pool.submit(plan_timed, "matmul", "k", dims, 2 * tried) for dims in chosen.matmuls]
@@ -93,7 +93,7 @@ def planned(pool: ProcessPoolExecutor, chosen: Points, tried: int) -> tuple[Futu
 
 
 def _timed(tally: Tally, worker: Any, chosen: Points, plans: Futures) -> Iterator[str]:
-    from experiments.e03_decode.timing import time_decode, time_matmul
+    from experiments.e04_decode.timing import time_decode, time_matmul
 
     jobs = [*((time_decode, p.name, p) for p in chosen.decode), *((time_matmul, str(d), d) for d in chosen.matmuls)]
     for (job, name, point), plan in zip(jobs, plans, strict=True):
@@ -106,7 +106,7 @@ def _timed(tally: Tally, worker: Any, chosen: Points, plans: Futures) -> Iterato
 
 
 def _checked(tally: Tally, worker: Any, chosen: Points, plans: Sequence[tuple[Futures, Futures]]) -> None:
-    from experiments.e03_decode.checks import check_grid
+    from experiments.e04_decode.checks import check_grid
 
     for ops, (grid, replayed) in zip(chosen.checked, plans, strict=True):
         name = f"kv_heads {ops[0].kv_heads}, d {ops[0].d}"
@@ -126,7 +126,7 @@ def drawn_points() -> Iterator[Timed]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m experiments run e03", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m experiments run e04", description=__doc__)
     parser.add_argument("stage", choices=("search", "measure"))
     parser.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, separated by commas")
@@ -135,12 +135,12 @@ def main(argv: Sequence[str]) -> int:
     parts = options.parts.split(",")
     try:
         if not set(parts) <= set(PARTS):
-            raise CleaveError(f"parts {options.parts!r}: allowed are {', '.join(PARTS)}", location="e03")
+            raise CleaveError(f"parts {options.parts!r}: allowed are {', '.join(PARTS)}", location="e04")
         if options.stage == "measure":
             return measure(options.minutes, parts, options.tried)
-        from experiments.e03_decode.search import search
+        from experiments.e04_decode.search import search
 
         return search()
     except CleaveError as error:
-        print(f"e03: {error}", file=sys.stderr)
+        print(f"e04: {error}", file=sys.stderr)
         return error.exit_code

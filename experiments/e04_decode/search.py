@@ -13,7 +13,7 @@ from cleave.candidate import Candidate, load_candidates, save_candidates
 from cleave.errors import CleaveError
 from cleave.ir.graph import Graph
 from cleave.tile.plan import Schedule
-from experiments.e03_decode.config import CANDIDATES
+from experiments.e04_decode.config import CANDIDATES
 
 
 def search() -> int:

@@ -1,4 +1,4 @@
-"""What e03 runs: operators and shapes of the correctness grid, and the shapes that are timed, with their goals."""
+"""What e04 runs: operators and shapes of the correctness grid, and the shapes that are timed, with their goals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cleave.tile.plan import Merge
 
 HERE = Path(__file__).parent
 CANDIDATES = HERE / "candidates"
-RECORDS = HERE.parent / "records" / "e03_decode"
+RECORDS = HERE.parent / "records" / "e04_decode"
 
 TARGET = "sm_90a"
 HEADS = 32

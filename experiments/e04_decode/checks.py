@@ -17,8 +17,8 @@ from cleave.records import Outcome, Record
 from cleave.runtime import cuda
 from cleave.tile.plan import Schedule
 from cleave.verify import check_executable
-from experiments.e03_decode.config import GRID, LENGTHS, REPLAYED, TARGET, Operator, Shape
-from experiments.e03_decode.search import candidate_of, described
+from experiments.e04_decode.config import GRID, LENGTHS, REPLAYED, TARGET, Operator, Shape
+from experiments.e04_decode.search import candidate_of, described
 from experiments.tally import Checked
 
 FROBENIUS = 1e-3

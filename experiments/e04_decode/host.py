@@ -17,8 +17,8 @@ from cleave.runtime import cuda
 from cleave.runtime.executable import Executable
 from cleave.schedule import schedule
 from cleave.target import Target
-from experiments.e03_decode.config import HOST_MICROSECONDS, TARGET, Timed
-from experiments.e03_decode.search import candidate_of
+from experiments.e04_decode.config import HOST_MICROSECONDS, TARGET, Timed
+from experiments.e04_decode.search import candidate_of
 from experiments.tally import Checked
 
 ROUNDS, CALLS = 20, 50

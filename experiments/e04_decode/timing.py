@@ -16,9 +16,9 @@ from cleave.pipeline import emit
 from cleave.records import Outcome, Record
 from cleave.runtime.timing import Contender, Timing, rotation, time_contenders
 from cleave.tile.plan import Schedule
-from experiments.e03_decode.config import Shape, Timed
-from experiments.e03_decode.plans import Planned
-from experiments.e03_decode.search import described
+from experiments.e04_decode.config import Shape, Timed
+from experiments.e04_decode.plans import Planned
+from experiments.e04_decode.search import described
 from experiments.tally import Checked
 
 WHOLE_ERROR = 2e-3
@@ -112,7 +112,7 @@ def usable(sets: Sequence[Mapping[str, Any]], functions: Mapping[str, Baseline])
             raise CleaveError(f"differs from {next(iter(working))}: {distance(found, reference):.2e}", location=name)
         working[name] = f
     if not working:
-        raise CleaveError("torch has none: " + "; ".join(f"{n}: {why}" for n, why in refused.items()), location="e03")
+        raise CleaveError("torch has none: " + "; ".join(f"{n}: {why}" for n, why in refused.items()), location="e04")
     first = next(iter(working.values()))
     return Baselines(sets, working, [first(s).clone() for s in sets], refused)
 
