@@ -38,7 +38,7 @@ class AxisSplit:
 
 @dataclass(frozen=True)
 class Encoding:
-    """A graph as a program of the rule language, and the way back."""
+    """A graph as a program of the rule language, and the way back. ``bound``: what the program calls a term."""
 
     graph: Graph
     program: str
@@ -47,6 +47,7 @@ class Encoding:
     leaves: tuple[Term, ...]
     predicates: tuple[Pred, ...]
     sources: Mapping[Term, ETerm]
+    bound: Mapping[ETerm, str]
 
     @property
     def roots(self) -> tuple[ETerm, ...]:
@@ -76,10 +77,11 @@ def encode(g: Graph, splittable: Iterable[Axis], signature: Signature, weights: 
     splits = _splits(g, names, splittable)
     lines = [*_axis_facts(names, splits), *_leaf_facts(tables, splits, frozenset(weights))]
     lines += _size_facts(tables, splits)
-    lines += _bindings(tables.terms[t] for t in g.terms)
+    bound = _bound(tables.terms[t] for t in g.terms)
+    lines += [f"(let {name} {_shown(t, bound)})" for t, name in bound.items()]
     axes = {name: a for a, name in names.items()}
     sources = dict(tables.terms)
-    return Encoding(g, "\n".join(lines), axes, splits, tuple(tables.leaves), tuple(tables.predicates), sources)
+    return Encoding(g, "\n".join(lines), axes, splits, tuple(tables.leaves), tuple(tables.predicates), sources, bound)
 
 
 def _axis_names(g: Graph) -> dict[Axis, str]:
@@ -229,14 +231,12 @@ def _set(refs: Iterable[AxisRef], splits: Mapping[str, AxisSplit]) -> str:
     return f"(set-of {inside})" if inside else "(set-empty)"
 
 
-def _bindings(roots: Iterable[ETerm]) -> list[str]:
-    names: dict[ETerm, str] = {}
-    lines: list[str] = []
-    for t in language.walk(*roots):
-        names[t] = f"$v{len(names)}"
-        parts = [*(_plain(p) for p in t.plain), *(names[k] for k in t.operands)]
-        lines.append(f"(let {names[t]} ({' '.join([t.op, *parts])}))")
-    return lines
+def _bound(roots: Iterable[ETerm]) -> dict[ETerm, str]:
+    return {t: f"$v{number}" for number, t in enumerate(language.walk(*roots))}
+
+
+def _shown(t: ETerm, bound: Mapping[ETerm, str]) -> str:
+    return f"({' '.join([t.op, *(_plain(p) for p in t.plain), *(bound[k] for k in t.operands)])})"
 
 
 def _plain(value: Plain) -> str:

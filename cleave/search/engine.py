@@ -26,7 +26,7 @@ from cleave.rewrite.parser import Session
 
 class Stop(StrEnum):
     """Why a saturation ended. Saturated: no rule finds anything new, so the e-graph holds all that the rules can
-    reach.
+    reach. Equal: the terms that were to be found equal are.
     """
 
     SATURATED = "saturated"
@@ -35,11 +35,12 @@ class Stop(StrEnum):
     SECONDS = "seconds"
     INTERRUPTED = "interrupted"
     CRASHED = "crashed"
+    EQUAL = "equal"
 
 
 class Request(msgspec.Struct, frozen=True):
     """What to run: programs as egglog text, and when to stop. ``dating`` holds one program a round, see
-    ``Rulebook.tick_text``.
+    ``Rulebook.tick_text``. ``goals``: pairs of terms; when both of each are one class, nothing more is wanted.
     """
 
     rules: str
@@ -50,6 +51,7 @@ class Request(msgspec.Struct, frozen=True):
     rounds: int
     nodes: int
     seconds: float
+    goals: tuple[tuple[str, str], ...] = ()
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -121,7 +123,8 @@ def _saturated(session: Session, request: Request) -> Generator[Message]:
         session.execute(request.dating[number - 1])
         done = _measured(number, report, session.execute("(print-size)")[0].sizes, request, time.perf_counter() - began)
         yield done
-        stop = _stop(done, request, updated=report.updated)
+        met = bool(request.goals) and all(session.equal(a, b) for a, b in request.goals)
+        stop = Stop.EQUAL if met else _stop(done, request, updated=report.updated)
         elapsed = time.perf_counter() - began
         if stop is not None or snapshots <= _SHARE_OF_SNAPSHOTS * elapsed:
             yield Snapshot(number, session.serialized().encode())

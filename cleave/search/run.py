@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from cleave.candidate import Candidate, Split, as_written
 from cleave.config import Config
@@ -15,9 +15,8 @@ from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph
 from cleave.ir.instance import Instance, small_instances
 from cleave.rewrite.rulebook import Rulebook
-from cleave.search import engine
 from cleave.search.decode import Decoder, chosen_terms, decode
-from cleave.search.egraph import EGraph, ENode, enode, read_snapshot
+from cleave.search.egraph import EGraph, enode
 from cleave.search.encode import Encoding, encode
 from cleave.search.engine import Round, Stop
 from cleave.search.explain import Derivations
@@ -27,9 +26,10 @@ from cleave.search.found import Found
 from cleave.search.price import prices
 from cleave.search.reducibility import reducibility_table
 from cleave.search.report import Report, Seconds
+from cleave.search.saturate import Saturated, saturated, source_egraph
 from cleave.search.select import selected
 from cleave.search.steps import Explainer
-from cleave.search.term import AxisRef, ETerm, walk
+from cleave.search.term import ETerm, walk
 
 _CONFIGURATIONS = 16
 _PER_CONFIGURATION = 3
@@ -63,16 +63,16 @@ def search(
     whole = [a.name for a in table.splittable if a not in table.worth_splitting]
     if whole:
         notes.append(f"kept whole, since small and fixed: {', '.join(whole)}")
-    state = _Saturation(_source_egraph(encoding))
+    state = Saturated(source_egraph(encoding))
     if config.ablation.algebra:
-        state = _saturate(encoding, book, config, progress)
+        state = saturated(encoding, book, config, progress)
     else:
         notes.append("algebra off: only the graph as written")
         book = book.only()
-    saturated = time.perf_counter()
+    grown = time.perf_counter()
     work = _Work(encoding, state.graph, book, config, sizes, notes, state.stop)
     candidates = work.candidates()
-    seconds = Seconds(saturated - began, work.extracted - saturated, time.perf_counter() - work.extracted)
+    seconds = Seconds(grown - began, work.extracted - grown, time.perf_counter() - work.extracted)
     names = tuple(r.name for r in book.rules)
     report = Report(work.stop, tuple(state.rounds), seconds, table, names, tuple(dict.fromkeys(notes)))
     return Found(tuple(candidates), report, state.graph)
@@ -89,71 +89,6 @@ def _check_input(g: Graph, sizes: Mapping[str, int], weights: Sequence[str]) -> 
     for name in weights:
         if name not in inputs:
             raise SearchError(f"no input {name!r}: there are {', '.join(inputs)}", location=g.name)
-
-
-# ---- saturation
-
-
-@dataclass
-class _Saturation:
-    graph: EGraph
-    rounds: list[Round] = field(default_factory=list[Round])
-    stop: Stop = Stop.SATURATED
-
-
-def _saturate(
-    encoding: Encoding, book: Rulebook, config: Config, progress: Callable[[Round], None] | None
-) -> _Saturation:
-    state = _Saturation(_source_egraph(encoding), stop=Stop.INTERRUPTED)
-    latest: engine.Snapshot | None = None
-    messages = engine.saturate(_request(encoding, book, config), isolate=config.isolate)
-    try:
-        for message in messages:
-            match message:
-                case engine.Round():
-                    state.rounds.append(message)
-                    if progress is not None:
-                        progress(message)
-                case engine.Snapshot():
-                    latest = message
-                case engine.Ended(stop):
-                    state.stop = stop
-                case engine.Failed(text):
-                    raise engine.refused(text)
-                case engine.Started():
-                    pass
-    except KeyboardInterrupt:
-        state.stop = Stop.INTERRUPTED
-    finally:
-        messages.close()
-    if latest is not None:
-        state.graph = read_snapshot(latest.graph, book.signature, encoding.roots)
-    return state
-
-
-def _request(encoding: Encoding, book: Rulebook, config: Config) -> engine.Request:
-    limits = config.limits
-    return engine.Request(
-        rules=book.instrumented_text(),
-        program=encoding.program,
-        families=book.families,
-        constructors=tuple(c for c, (sort, _) in book.signature.items() if sort == "E"),
-        dating=tuple(book.tick_text(number + 1) for number in range(limits.rounds)),
-        rounds=limits.rounds,
-        nodes=limits.nodes,
-        seconds=limits.seconds,
-    )
-
-
-def _source_egraph(encoding: Encoding) -> EGraph:
-    """The input graph as an e-graph of its own: what is left when nothing was found."""
-    number: dict[ETerm, int] = {}
-    classes: list[tuple[ENode, ...]] = []
-    for t in walk(*encoding.roots):
-        number[t] = len(classes)
-        classes.append((enode(t.op, t.plain, [number[k] for k in t.operands]),))
-    no_axes = frozenset[AxisRef]()
-    return EGraph(tuple(classes), (no_axes,) * len(classes), tuple(number[r] for r in encoding.roots))
 
 
 # ---- candidates
