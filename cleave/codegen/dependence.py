@@ -103,7 +103,8 @@ def spreadable(em: Emission, s: Loop) -> set[Axis]:
         return set()
     following = em.program.body[em.program.body.index(s) + 1 :]
     made = {c.name for c in s.accumulators}
-    return {a for a in columns if em.groups(a) % em.binding.teams == 0 and _column_by_column(em, a, following, made)}
+    even = {a for a in columns if em.groups(a) % em.shares(a) == 0 and em.binding.teams % em.shares(a) == 0}
+    return {a for a in even if em.shares(a) > 1 and _column_by_column(em, a, following, made)}
 
 
 def _column_by_column(em: Emission, column: Axis, following: Sequence[Stmt], made: set[str]) -> bool:

@@ -305,18 +305,28 @@ class Emission:
 
     def only_one_holder(self, column: Axis) -> str:
         """A test that one team passes for group n of a fragment; nothing where no other team holds it."""
-        return "" if column in self.spread else self.only_one_of("n")
+        if column not in self.spread:
+            return self.only_one_of("n")
+        shares = self.shares(column)
+        return "" if shares == self.binding.teams else f"team < {shares}"
+
+    def shares(self, column: Axis) -> int:
+        """Into how many parts the teams divide a spread column. Where teams are more, the first of each part stores."""
+        return min(self.binding.teams, self.size(column) // 8)
 
     def group_number(self, column: Axis, group: str = "n") -> str:
         """Which eight columns of a tile a group of registers holds."""
-        return f"({group} * {self.binding.teams} + team)" if column in self.spread else group
+        if column not in self.spread:
+            return group
+        shares = self.shares(column)
+        return f"({group} * {shares} + {'team' if shares == self.binding.teams else f'team % {shares}'})"
 
     def groups(self, column: Axis) -> int:
         """Groups of eight columns in a thread's fragment. Errors: a tile that is not made of such groups."""
         size = self.size(column)
         if size % 8:
             self.refuse(f"along {column}", [column], f"tile of {size} elements: fragments need multiples of 8")
-        return size // 8 // (self.binding.teams if column in self.spread else 1)
+        return size // 8 // (self.shares(column) if column in self.spread else 1)
 
     # ---- synchronisation
 

@@ -138,7 +138,7 @@ def _joined(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sides]) -> 
     match em.layouts[c.name]:
         case Fragment(value, column):
             for_elements(em, column, f"{value}[n][e] = {identity(c.op)};")
-            with em.writer.unrolled("w", count):
+            with em.writer.unrolled("w", count, at_once=_sides_at_once(em, c, column)):
                 _read_fragments(em, s, c, sides)
                 text = Printer(em, fragment_at(em, column)).element(_carry(c))
                 for_elements(em, column, f"{value}[n][e] = {combine(c.op, f'{value}[n][e]', text)};")
@@ -157,6 +157,17 @@ def _joined(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sides]) -> 
             _joined_vector(em, c, address, em.size(axis))
         case _:
             em.refuse(c.name, c.axes)
+
+
+_MOST_LOADED = 256
+"""Values of sides that a thread may be loading at once: the compiler asks for all that it can see."""
+
+
+def _sides_at_once(em: Emission, c: Accumulator, column: Axis) -> int | None:
+    """None: all, which it must be where a carry reads what lies in registers for every side."""
+    if c.carry is not None:
+        return None
+    return max(1, _MOST_LOADED // (em.groups(column) * 2 * em.halves))
 
 
 def _joined_vector(em: Emission, c: Accumulator, address: str, size: int) -> None:

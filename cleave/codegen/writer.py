@@ -52,9 +52,12 @@ class Writer:
         self.line("}")
 
     @contextmanager
-    def unrolled(self, variable: str, count: int) -> Generator[None]:
-        """A loop with a fixed count whose indices become constants, so that arrays stay in registers."""
-        self.line("#pragma unroll")
+    def unrolled(self, variable: str, count: int, *, at_once: int | None = None) -> Generator[None]:
+        """A loop with a fixed count whose indices become constants, so that arrays stay in registers.
+
+        ``at_once``: fewer trips side by side than all, where nothing in registers is indexed by the variable.
+        """
+        self.line("#pragma unroll" if at_once is None or at_once >= count else f"#pragma unroll {at_once}")
         with self.block(f"for (int {variable} = 0; {variable} < {count}; {variable}++)"):
             yield
 

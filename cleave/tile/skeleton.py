@@ -72,7 +72,7 @@ SKELETONS: dict[str, Skeleton] = {
         warps=(2, 4, 8, 16),
         stages=(3, 2, 4),
         teams=(2, 4, 8),
-        row_tiles=(1, 2),
+        row_tiles=(1, 2, 4),
     ),
 }
 

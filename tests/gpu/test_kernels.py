@@ -26,7 +26,7 @@ from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
 from tests.null import scheduled_candidates, team_cases
 from tests.null import test_codegen_boxes as box_cases
-from tests.null.test_codegen_rows import DOUBLED
+from tests.null.test_codegen_rows import LARGER
 from tests.null.test_codegen_scheduled import SPLIT
 
 torch = pytest.importorskip("torch")
@@ -62,9 +62,9 @@ def test_the_kernel_equals_the_graph_and_the_emulator(name, rng):
     agrees(KERNELS[name](), device.target().arch, rng)
 
 
-@pytest.mark.parametrize("name", DOUBLED)
-def test_warps_of_32_rows_equal_the_graph_and_the_emulator(name, rng):
-    case = DOUBLED[name]
+@pytest.mark.parametrize("name", LARGER)
+def test_warps_of_more_rows_equal_the_graph_and_the_emulator(name, rng):
+    case = LARGER[name]
     arch = device.target().arch
     if case.schedule.target.arch not in ("sm_80", arch):
         pytest.skip(f"boxes on {arch}")

@@ -91,6 +91,8 @@ CASES = {
     "few rows": few_rows,
     "few rows, weights stored otherwise": lambda: few_rows(TRANSPOSED),
     "32 rows": lambda: few_rows(rows=32, teams=2),
+    "few rows, more teams than groups of columns": lambda: few_rows(teams=8),
+    "decode, more teams than groups of columns": lambda: decode(4, teams=8),
 }
 SHARED = [name for name in cases.CASES if name != "matmul, four stages"]
 

@@ -1,4 +1,4 @@
-"""Warps that own 32 rows: the same programs and tiles with half the warps, whatever the skeleton and the feed."""
+"""Warps that own 32 or 64 rows: the same programs and tiles with fewer warps, whatever the skeleton and the feed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from tests.null.test_codegen_boxes import FETCHED, MIXED, boxed
 from tests.null.test_codegen_mutants import is_caught
 
 
-def doubled(case: Case) -> Case | None:
-    """The case with half the warps, of twice the rows; None if a team has no second warp to do without."""
+def larger(case: Case, row_tiles: int) -> Case | None:
+    """The case with fewer warps, of more rows each; None if a team has not so many warps to do without."""
     kernels = case.schedule.kernels
-    if any(k.binding.warps_a_team % 2 for k in kernels):
+    if any(k.binding.warps_a_team % row_tiles for k in kernels):
         return None
-    halved = tuple(
-        dataclasses.replace(k, binding=dataclasses.replace(k.binding, warps=k.binding.warps // 2, row_tiles=2))
+    made = tuple(
+        dataclasses.replace(
+            k, binding=dataclasses.replace(k.binding, warps=k.binding.warps // row_tiles, row_tiles=row_tiles)
+        )
         for k in kernels
     )
-    return dataclasses.replace(case, schedule=dataclasses.replace(case.schedule, kernels=halved))
+    return dataclasses.replace(case, schedule=dataclasses.replace(case.schedule, kernels=made))
 
 
 MADE = {
@@ -32,20 +34,27 @@ MADE = {
     **team_cases.CASES,
     **{f"{name}, divided": lambda name=name: team_cases.divided(CASES[name](), 2) for name in team_cases.SHARED},
     **{f"{name}, in boxes": lambda make=make: boxed(make()) for name, make in {**FETCHED, **MIXED}.items()},
+    "64 rows, two teams": lambda: team_cases.few_rows(rows=64, teams=2),
+    "64 rows, eight teams": lambda: team_cases.few_rows(rows=64, teams=8),
 }
-DOUBLED = {name: case for name, make in MADE.items() if (case := doubled(make())) is not None}
+LARGER = {
+    f"{name}, {16 * n} rows a warp": case
+    for name, make in MADE.items()
+    for n in (2, 4)
+    if (case := larger(make(), n)) is not None
+}
 
 
-@pytest.mark.parametrize("name", DOUBLED)
+@pytest.mark.parametrize("name", LARGER)
 def test_the_emulated_kernel_equals_the_graph(name, rng):
-    case = DOUBLED[name]
+    case = LARGER[name]
     operator = generate(case.schedule)
     for sizes in case.sizes:
         check(operator, case.schedule.graph, case, sizes, rng)
 
 
 def test_everything_compiles_without_spills():
-    jobs = [(k, k.architectures[-1]) for case in DOUBLED.values() for k in generate(case.schedule).kernels]
+    jobs = [(k, k.architectures[-1]) for case in LARGER.values() for k in generate(case.schedule).kernels]
     for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
         assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
         r = made.resources
@@ -62,4 +71,4 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_caught(name, rng):
-    assert is_caught(DOUBLED["matmul"], *MUTANTS[name], rng)
+    assert is_caught(LARGER["matmul, 32 rows a warp"], *MUTANTS[name], rng)
