@@ -40,6 +40,8 @@ class Ablation:
     layout_propagation    register chains from matmul to matmul; off: through shared memory
     split                 candidates with a split reduction
     reassociation         rules of class ``reassociates`` that change the order of matmuls
+    reducibility          splits only where chunks need nothing of one another, all reductions over an axis alike; off:
+                          any reduction may be split by itself, anywhere, also in axes that an output keeps
     """
 
     algebra: bool = True
@@ -48,6 +50,7 @@ class Ablation:
     layout_propagation: bool = True
     split: bool = True
     reassociation: bool = True
+    reducibility: bool = True
 
 
 @dataclass(frozen=True, slots=True)

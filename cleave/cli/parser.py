@@ -181,6 +181,7 @@ ABLATIONS = {
     "layout_propagation": "from matmul to matmul through shared memory",
     "split": "no candidates with a split reduction",
     "reassociation": "no rule that changes the order of matmuls",
+    "reducibility": "any reduction may be split by itself, anywhere",
 }
 """Switches of ``Config.ablation``."""
 

@@ -3,7 +3,8 @@ roots.
 
 A *configuration* says for each splittable axis whether it stays whole or is split. It bans e-nodes: a whole axis has no
 reduction over its pieces, a split axis none over the axis itself, and a split is *chunk-local*: a reduction over Inner
-k depends on no reduction over Outer k nor over k. In each configuration the cheapest graphs of different form are kept,
+k depends on no reduction over Outer k nor over k. Without the constraint of locality (an ablation) a split axis bans
+nothing, but a graph must split it somewhere. In each configuration the cheapest graphs of different form are kept,
 where the form is the multiset of reductions with the operations between them and what they depend on.
 
 Bound of a partial choice: its cost so far plus the cheapest e-node of every class that any completion must contain
@@ -54,6 +55,7 @@ class _Problem:
 
     graph: EGraph
     split: frozenset[str]
+    local: bool
     allowed: list[list[int]]
     cost: list[list[float]]
     cheapest: list[float] = field(default_factory=list[float])
@@ -64,12 +66,19 @@ class _Problem:
 
 
 def extract(
-    graph: EGraph, cost: Sequence[Sequence[float]], split: frozenset[str], splittable: frozenset[str], limits: Limits
+    graph: EGraph,
+    cost: Sequence[Sequence[float]],
+    split: frozenset[str],
+    splittable: frozenset[str],
+    limits: Limits,
+    *,
+    local: bool = True,
 ) -> Extraction:
     """The best graphs in which exactly the axes ``split`` are split. ``cost[c][i]`` is the price of e-node i of class
-    c.
+    c. ``local``: all reductions over an axis are split, so that chunks need nothing of one another.
     """
-    problem = _Problem(graph, split, _allowed(graph, split, splittable), [list(row) for row in cost])
+    allowed = _allowed(graph, split, splittable, local=local)
+    problem = _Problem(graph, split, local, allowed, [list(row) for row in cost])
     if not _prune(problem):
         return Extraction(split, (), True, 0)
     problem.needed = _needed(problem)
@@ -83,15 +92,17 @@ def extract(
 # ---- bans
 
 
-def _allowed(graph: EGraph, split: frozenset[str], splittable: frozenset[str]) -> list[list[int]]:
-    local = {k: local_classes(graph, k) for k in split}
+def _allowed(graph: EGraph, split: frozenset[str], splittable: frozenset[str], *, local: bool) -> list[list[int]]:
+    inside = {k: local_classes(graph, k) for k in split} if local else {}
 
     def banned(n: ENode) -> bool:
         if n.op != "Red" or n.axis.name not in splittable:
             return False
         if n.axis.name not in split:
             return n.axis.part != "whole"
-        return n.axis.part == "whole" or (n.axis.part == "inner" and n.operands[0] not in local[n.axis.name])
+        if not local:
+            return False
+        return n.axis.part == "whole" or (n.axis.part == "inner" and n.operands[0] not in inside[n.axis.name])
 
     return [[i for i, n in enumerate(members) if not banned(n)] for members in graph.classes]
 
@@ -126,6 +137,17 @@ def is_local(graph: EGraph, choice: Choice, split: frozenset[str]) -> bool:
                 below = below | {n.axis.name}
         crossed[c] = below
     return True
+
+
+def _splits_all(graph: EGraph, choice: Choice, split: frozenset[str]) -> bool:
+    """Whether each of some axes is split by some reduction."""
+    chosen = (graph.classes[c][choice[c]] for c in in_order(graph, choice, graph.roots))
+    return split <= {n.axis.name for n in chosen if n.op == "Red" and n.axis.part == "outer"}
+
+
+def _accepted(p: _Problem, choice: Choice) -> bool:
+    """Whether a graph belongs to the configuration: what bans on single e-nodes can't tell."""
+    return (is_local if p.local else _splits_all)(p.graph, choice, p.split)
 
 
 def in_order(graph: EGraph, choice: Choice, roots: Sequence[int]) -> list[int]:
@@ -229,7 +251,7 @@ def _best_first(p: _Problem, limits: Limits) -> tuple[list[Choice], int, bool]:
         if not state.open:
             choice = state.choice()
             shape = form(p.graph, choice)
-            if shape not in forms and is_local(p.graph, choice, p.split):
+            if shape not in forms and _accepted(p, choice):
                 forms.add(shape)
                 found.append(choice)
             continue
@@ -294,7 +316,7 @@ def _near_greedy(p: _Problem, found: Sequence[Choice], limits: Limits) -> list[C
             candidates += [near] if near is not None else []
     forms: dict[Form, Choice] = {}
     for choice in sorted(candidates, key=lambda choice: _cost(p, choice)):
-        if is_local(p.graph, choice, p.split):
+        if _accepted(p, choice):
             forms.setdefault(form(p.graph, choice), choice)
     return list(forms.values())[: limits.wanted]
 

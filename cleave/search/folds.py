@@ -92,7 +92,7 @@ def patterns(
     out: list[Pattern] = []
     for split in splits:
         kept = Pattern(g, tuple(splits), split, bases[split.count], (), ())
-        for partial, total in zip(*_outer_stage(g, split), strict=True):
+        for partial, total in zip(*_outer_stage(g, split, bases[split.count]), strict=True):
             wider = with_field(kept, partials=(*kept.partials, partial), totals=(*kept.totals, total))
             if _closed(wider) and all(holds(wider, trial) for trial in trials):
                 kept = wider
@@ -102,14 +102,21 @@ def patterns(
     return out
 
 
-def _outer_stage(g: Graph, split: Split) -> tuple[list[Reduce], list[Reduce]]:
-    """Partials and totals that belong together: a total folds exactly one partial that no earlier total has."""
+def _of_one_chunk(p: Reduce, split: Split, base: Axis) -> bool:
+    return p.axis is split.inner and not any(r.axis in (split.outer, base) for r in reductions(p.body))
+
+
+def _outer_stage(g: Graph, split: Split, base: Axis) -> tuple[list[Reduce], list[Reduce]]:
+    """Partials and totals that belong together: a total folds exactly one partial that no earlier total has.
+
+    A partial that needs a total, or a reduction over the whole axis, is known only after all chunks: it is no state.
+    """
     partials: list[Reduce] = []
     totals: list[Reduce] = []
     for total in reductions(*g.terms):
         if total.axis is not split.outer:
             continue
-        own = [p for p in _stage(total.body, split) if p.axis is split.inner and p not in partials]
+        own = [p for p in _stage(total.body, split) if _of_one_chunk(p, split, base) and p not in partials]
         if len(own) == 1 and own[0].op == total.op:
             partials.append(own[0])
             totals.append(total)

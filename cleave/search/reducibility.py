@@ -45,6 +45,12 @@ class ReducibilityTable:
         long = tuple(a for a in self.splittable if not is_small(a))
         return long or self.splittable
 
+    @property
+    def reduced(self) -> tuple[Axis, ...]:
+        """Every axis of which a reduction could be split, whatever else becomes of it: without the constraint."""
+        axes = (row.axis for row in self.rows if row.reducible)
+        return tuple(a for a in axes if a.kind == "plain" and not _is_one(a))
+
     def text(self) -> str:
         return "".join(f"{row}\n" for row in self.rows)
 

@@ -59,9 +59,12 @@ def search(
     began = time.perf_counter()
     book, notes = selected(rules, config)
     table = reducibility_table(graph)
-    encoding = encode(graph, table.worth_splitting, book.signature, weights)
+    local = config.ablation.reducibility
+    encoding = encode(graph, table.worth_splitting if local else table.reduced, book.signature, weights)
     whole = [a.name for a in table.splittable if a not in table.worth_splitting]
-    if whole:
+    if not local:
+        notes.append("reducibility off: any reduction may be split by itself")
+    elif whole:
         notes.append(f"kept whole, since small and fixed: {', '.join(whole)}")
     state = Saturated(source_egraph(encoding))
     if config.ablation.algebra:
@@ -158,7 +161,8 @@ class _Work:
         for order, split in enumerate(configured):
             seconds = max(deadline - time.perf_counter(), 0.0) / (len(configured) - order)
             limits = Limits(seconds=min(seconds / 2, _ONE_EXTRACTION_SECONDS), wanted=_PER_CONFIGURATION)
-            result = extract(self.graph, priced, split, frozenset(splittable), limits)
+            local = self.config.ablation.reducibility
+            result = extract(self.graph, priced, split, frozenset(splittable), limits, local=local)
             results.append(result)
             found += [(n, order, split, c) for n, c in enumerate(result.choices) if form(self.graph, c) != written]
         self._remark(results)

@@ -25,6 +25,7 @@ from tests.null.operators import ATTENTION, OTHERS, Operator
 
 ALL = (*ATTENTION, *OTHERS)
 QUICK = Config(isolate=False)
+ANYWHERE = Config(isolate=False, ablation=Ablation(reducibility=False))
 
 
 @cache
@@ -195,6 +196,60 @@ def test_reassociation_off_keeps_the_order_of_matmuls() -> None:
     assert not any("reassoc" in c.rules for c in f.candidates)
     assert any("reassociation off: reassoc" in note for note in f.report.notes)
     assert any("reassoc" in c.rules for c in found("chain").candidates)
+
+
+@cache
+def unconstrained(name: str) -> Found:
+    """Splits anywhere: the ablation of the reducibility constraint."""
+    return search(operator(name).graph, config=ANYWHERE)
+
+
+def reductions_over(c: Candidate, base: str) -> set[str]:
+    """The parts of an axis that the reductions of a candidate bind: plain, outer, inner."""
+    names = {base, *(a.name for s in c.splits if s.base == base for a in (s.outer, s.inner))}
+    return {r.axis.kind for r in reductions(*c.graph.terms) if r.axis.name in names}
+
+
+def test_reducibility_off_splits_any_reduction_by_itself() -> None:
+    """On, a split axis is split throughout; off, the mean may be split, or the squares, or both."""
+    assert [reductions_over(c, "k") for c in found("variance").candidates] == [{"plain"}]
+    kinds = [reductions_over(c, "k") for c in unconstrained("variance").candidates]
+    assert kinds.count({"plain", "outer", "inner"}) == 2 and {"outer", "inner"} in kinds
+    assert any("reducibility off" in note for note in unconstrained("variance").report.notes)
+    for name in ("causal", "latent"):
+        assert len(unconstrained(name).candidates) > len(found(name).candidates)
+        assert any(reductions_over(c, "t") == {"plain", "outer", "inner"} for c in unconstrained(name).candidates)
+
+
+@pytest.mark.parametrize("name", ["causal", "variance", "rms norm and matmul", "chain"])
+def test_without_the_constraint_candidates_still_equal_the_graph(name: str, rng: np.random.Generator) -> None:
+    op, sizes = operator(name), operator(name).sizes[0]
+    inputs = op.inputs(sizes, rng)
+    wanted = interpret(op.graph, inputs, {n: v for n, v in sizes.items() if n in {s.name for s in op.graph.symbols}})
+    for c in unconstrained(name).candidates:
+        for count in (1, 3, 7) if c.splits else (1,):
+            got = interpret(c.graph, inputs, bindings(c, sizes, count, 7))
+            for output, reference in wanted.items():
+                np.testing.assert_allclose(got[output], reference, 1e-9, 1e-12, err_msg=f"{c.name}, {count}")
+
+
+def test_a_split_that_needs_all_chunks_has_no_fold_and_runs_in_several_passes() -> None:
+    """A partial that reads a total is no state: the fold would need the end of the loop at its beginning."""
+    from cleave.pipeline.trial import check_tile_program
+    from cleave.schedule import schedule
+    from cleave.target import Target
+    from cleave.verify import verify
+
+    tried = 0
+    for c in unconstrained("variance").candidates:
+        assert not c.folds
+        assert verify(c, ANYWHERE).passed, c.name
+        ours = {n for s in c.splits for n in (s.count, s.chunk)}
+        shape = {s.name: 256 for s in c.graph.symbols if s.name not in ours}
+        plan = schedule(c, Target("sm_90a"), shape, ANYWHERE, keep=1)[0]
+        assert not check_tile_program(plan, c.origin, {"m": 3, "k": 130}).outcome.failed, c.name
+        tried += len(c.splits)
+    assert tried == 3
 
 
 def test_assumptions_and_unsafe_rules_are_granted_by_the_configuration() -> None:
