@@ -13,13 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from cleave.cli.parser import ABLATIONS, NOTHING, BadInput
+from cleave.cli.parser import ABLATIONS, NOTHING, OPERATOR_OPTIONS, BadInput
 from cleave.config import Config, SearchLimits
 from cleave.errors import CleaveError, ScheduleError, location_of
 from cleave.ir.graph import Graph
 from cleave.rewrite.rulebook import Rulebook
-
-_OPTIONS = ("causal", "lse", "scale", "dtype")
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ def read_program(options: argparse.Namespace) -> Loaded:
     """The graph of an operator, or of a function in a file."""
     name: str = options.program
     bind = bindings(options.bind, "--bind")
-    given = {o: getattr(options, o) for o in _OPTIONS if getattr(options, o) is not None}
+    given = {o: getattr(options, o) for o in OPERATOR_OPTIONS if getattr(options, o) is not None}
     if ".py" in name:
         return _from_file(name, bind, given)
     from cleave.nn import instantiate
@@ -90,7 +88,7 @@ def _from_file(name: str, bind: dict[str, int], given: dict[str, Any]) -> Loaded
         raise BadInput(f"{name}: FILE.py:FUNCTION is expected")
     other = [o for o in given if o != "dtype"]
     if other:
-        raise BadInput(f"--{other[0]} is an option of operators; a function of a file has its own")
+        raise BadInput(f"--{other[0].replace('_', '-')} is an option of operators; a function of a file has its own")
     path = Path(file)
     module = _module(path)
     found = getattr(module, function, None)

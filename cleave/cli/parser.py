@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cleave.config import ASSUMPTIONS, MOST
 
@@ -18,8 +18,9 @@ EXIT_CODES = """exit codes:
   130  interrupted: what was found until then is printed
 """
 PROGRAM = """\
-PROGRAM is the name of an operator (attention, matmul, softmax) or FILE.py:FUNCTION. A function without parameters
-returns a graph; otherwise its annotations give the axes of each parameter, and it is traced:
+PROGRAM is the name of an operator (attention, swiglu, rmsnorm_matmul; a wrong name lists them all) or
+FILE.py:FUNCTION. A function without parameters returns a graph; otherwise its annotations give the axes of each
+parameter, and it is traced:
 
     def attention(q: "h s d=64", k: "h t d", v: "h t e=64"):
         p = ops.softmax(ops.einsum("hsd,htd->hst", q, k) * 0.125, axis="t")
@@ -150,10 +151,8 @@ def _program(made: argparse.ArgumentParser) -> None:
     made.add_argument("program", metavar="PROGRAM", help="operator, or FILE.py:FUNCTION")
     _bindings(made)
     options = made.add_argument_group("options of operators")
-    options.add_argument("--causal", action="store_true", default=None, help="mask aligned at the last query")
-    options.add_argument("--lse", action="store_true", default=None, help="log-sum-exp as a second output")
-    options.add_argument("--scale", type=_finite, metavar="X", help="factor on the scores")
-    options.add_argument("--dtype", metavar="TYPE", help="storage type of inputs and outputs (float16)")
+    for name, how in OPERATOR_OPTIONS.items():
+        options.add_argument(f"--{name.replace('_', '-')}", default=None, **how)
 
 
 def _searching(made: argparse.ArgumentParser) -> None:
@@ -213,6 +212,33 @@ def _seconds(text: str) -> float:
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text}: a positive number is expected")
     return value
+
+
+def _window(text: str) -> int | tuple[int, ...]:
+    parts = text.split(",")
+    if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text}: W or LEFT,RIGHT is expected, such as 1024 or 2,3")
+    return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
+OPERATOR_OPTIONS: dict[str, dict[str, Any]] = {
+    "causal": {"action": "store_true", "help": "mask aligned at the last query"},
+    "window": {
+        "type": _window,
+        "metavar": "W",
+        "help": "W keys up to the query's own; LEFT,RIGHT: so many around it",
+    },
+    "soft_cap": {"type": _finite, "metavar": "C", "help": "scores become C tanh(scores / C)"},
+    "bias": {"action": "store_true", "help": "an input that is added to the scores"},
+    "alibi": {"action": "store_true", "help": "a slope per head times the distance is added to the scores"},
+    "lse": {"action": "store_true", "help": "log-sum-exp as a second output"},
+    "base2": {"action": "store_true", "help": "log-sum-exp in base 2"},
+    "scale": {"type": _finite, "metavar": "X", "help": "factor on the scores"},
+    "normalised": {"action": argparse.BooleanOptionalAction, "help": "divide by the sums of the weights"},
+    "eps": {"type": _finite, "metavar": "X", "help": "what a norm adds to the mean square"},
+    "dtype": {"metavar": "TYPE", "help": "storage type of inputs and outputs (float16)"},
+}
+"""Every option of an operator of ``cleave.nn``, as argparse takes it; what an operator lacks is refused by name."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

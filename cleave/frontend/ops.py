@@ -86,6 +86,11 @@ def reciprocal(x: TensorLike) -> Tensor:
     return unary("recip", x)
 
 
+def reciprocal0(x: TensorLike) -> Tensor:
+    """1 / x, and 0 at 0."""
+    return unary("recip0", x)
+
+
 def square(x: TensorLike) -> Tensor:
     return unary("sq", x)
 
@@ -175,6 +180,7 @@ __all__: Sequence[str] = [
     "minimum",
     "position",
     "reciprocal",
+    "reciprocal0",
     "rsqrt",
     "sigmoid",
     "silu",

@@ -1,12 +1,43 @@
-"""The usual operators as plain graphs, and the table that the command line finds them in.
+"""The usual operators as plain graphs of primitives, and the tables that the command line finds them in.
 
-attention   softmax(q kᵀ · scale) v, with grouped heads and a causal mask
-matmul      a b
-softmax     along the last axis
+attention.py         softmax(q kᵀ · scale) v: heads in groups, masks, soft cap, biases, QK norm; scores.py its options
+linear_attention.py  f(q) f(k)ᵀ v
+matmul.py            a b, (q kᵀ) v, row sums of a product, low-rank corrections
+mlp.py               silu(x w1) · (x w2)
+norm.py              RMS and layer norms, in front of a product and between residual sums
+softmax.py           along rows, and in front of a product
+operators.py         OPERATORS: every one by name, with the dims and options that a user may give
+workloads.py         WORKLOADS: the sizes at which they are compared
 """
 
-from cleave.nn.attention import attention
-from cleave.nn.elementary import matmul, softmax
+from cleave.nn.attention import attention, qk_norm_attention
+from cleave.nn.linear_attention import linear_attention
+from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
+from cleave.nn.mlp import swiglu
+from cleave.nn.norm import layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
 from cleave.nn.operators import OPERATORS, Operator, instantiate
+from cleave.nn.softmax import softmax, softmax_matmul
+from cleave.nn.workloads import WORKLOADS, Workload
 
-__all__ = ["OPERATORS", "Operator", "attention", "instantiate", "matmul", "softmax"]
+__all__ = [
+    "OPERATORS",
+    "WORKLOADS",
+    "Operator",
+    "Workload",
+    "attention",
+    "instantiate",
+    "layernorm_linear",
+    "linear_attention",
+    "lora",
+    "matmul",
+    "matmul_matmul",
+    "matmul_rowsum",
+    "norm_residual_norm",
+    "qk_norm_attention",
+    "residual_rmsnorm",
+    "rmsnorm",
+    "rmsnorm_matmul",
+    "softmax",
+    "softmax_matmul",
+    "swiglu",
+]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from cleave.errors import GraphError, ShapeError
 from cleave.ir.graph import Graph
-from cleave.nn.attention import attention
-from cleave.nn.elementary import matmul, softmax
+from cleave.nn import heads
+from cleave.nn.attention import attention, qk_norm_attention
+from cleave.nn.linear_attention import linear_attention
+from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
+from cleave.nn.mlp import swiglu
+from cleave.nn.norm import layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
+from cleave.nn.softmax import softmax, softmax_matmul
 
 Bindings = Mapping[str, int]
 
@@ -22,16 +28,22 @@ def _unchanged(bindings: Bindings) -> dict[str, int]:
 class Operator:
     """``build`` makes the graph from options and from the dims in ``fixed``, for which a kernel is compiled.
 
-    ``dims`` are those that a user may bind, ``resolve`` gives the dims of the graph from them, ``options`` are the
-    other arguments of ``build`` with their defaults.
+    ``dims`` are those that a user may bind, ``resolve`` gives the dims of the graph from them. ``weights`` are the
+    inputs that are parameters of a model: ``search`` may combine them ahead of time.
     """
 
     name: str
     build: Callable[..., Graph]
     dims: tuple[str, ...]
-    options: Mapping[str, Any]
     fixed: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
     resolve: Callable[[Bindings], dict[str, int]] = field(default=_unchanged)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The other arguments of ``build`` with their defaults."""
+        parameters = inspect.signature(self.build).parameters
+        return {n: p.default for n, p in parameters.items() if n not in (*self.dims, *heads.DERIVED)}
 
 
 def instantiate(name: str, bindings: Bindings, **options: object) -> tuple[Graph, dict[str, int]]:
@@ -60,37 +72,38 @@ def instantiate(name: str, bindings: Bindings, **options: object) -> tuple[Graph
     return graph, {dim: value for dim, value in values.items() if dim in known}
 
 
-def _attention_dims(bindings: Bindings) -> dict[str, int]:
-    """h and kv_heads give group; either alone means that they are equal. The head size of v is d unless bound."""
-    values = dict(bindings)
-    heads = values.pop("h", values.get("kv_heads"))
-    if heads == 0:
-        raise ShapeError("h = 0 query heads: allowed is >= 1", location="attention")
-    if heads is not None:
-        kv_heads = values.setdefault("kv_heads", heads)
-        if kv_heads == 0 or heads % kv_heads:
-            raise ShapeError(
-                f"h = {heads} query heads are not divisible by kv_heads = {kv_heads}", location="attention"
-            )
-        values["group"] = heads // kv_heads
-    if "d" in values:
-        values.setdefault("e", values["d"])
-    return values
-
+_HEADS = ("b", "h", "kv_heads", "s", "t", "d", "e")
+_FIXED_HEADS = ("group", "d", "e")
+_ONE_KIND_OF_HEADS = ("b", "h", "s", "t", "d", "e")
 
 OPERATORS: dict[str, Operator] = {
     operator.name: operator
     for operator in (
+        Operator("attention", attention, _HEADS, _FIXED_HEADS, resolve=heads.grouped),
+        Operator("mha", attention, _ONE_KIND_OF_HEADS, _FIXED_HEADS, resolve=heads.own_key_heads),
+        Operator("gqa", attention, _HEADS, _FIXED_HEADS, resolve=heads.grouped),
+        Operator("mqa", attention, _ONE_KIND_OF_HEADS, ("kv_heads", *_FIXED_HEADS), resolve=heads.one_key_head),
         Operator(
-            "attention",
-            attention,
-            dims=("b", "h", "kv_heads", "s", "t", "d", "e"),
-            options={"causal": False, "lse": False, "scale": None, "dtype": "float16"},
-            fixed=("group", "d", "e"),
-            resolve=_attention_dims,
+            "qk_norm_attention",
+            qk_norm_attention,
+            _HEADS,
+            _FIXED_HEADS,
+            weights=("gain_q", "gain_k"),
+            resolve=heads.grouped,
         ),
-        Operator("matmul", matmul, dims=("m", "n", "k"), options={"dtype": "float16"}),
-        Operator("softmax", softmax, dims=("m", "n"), options={"dtype": "float16"}),
+        Operator("linear_attention", linear_attention, ("h", "s", "t", "d", "e"), ("d", "e"), resolve=heads.alike),
+        Operator("matmul", matmul, ("m", "n", "k"), weights=("b",)),
+        Operator("matmul_matmul", matmul_matmul, ("h", "s", "t", "d", "e"), ("d", "e"), resolve=heads.alike),
+        Operator("matmul_rowsum", matmul_rowsum, ("m", "n", "k"), weights=("w",)),
+        Operator("lora", lora, ("m", "n", "k", "r"), ("r",), weights=("w", "a", "b")),
+        Operator("softmax", softmax, ("m", "n")),
+        Operator("softmax_matmul", softmax_matmul, ("m", "k", "n"), weights=("w",)),
+        Operator("swiglu", swiglu, ("m", "n", "k"), weights=("w1", "w2")),
+        Operator("rmsnorm", rmsnorm, ("m", "n"), weights=("gain",)),
+        Operator("rmsnorm_matmul", rmsnorm_matmul, ("m", "n", "k"), weights=("gain", "w")),
+        Operator("layernorm_linear", layernorm_linear, ("m", "n", "k"), weights=("gain", "shift", "w", "bias")),
+        Operator("residual_rmsnorm", residual_rmsnorm, ("m", "n"), weights=("gain",)),
+        Operator("norm_residual_norm", norm_residual_norm, ("m", "n"), weights=("alpha",)),
     )
 }
 """Every operator that the command line knows."""

@@ -15,6 +15,7 @@ from cleave.cli import main
 from cleave.cli.inputs import bindings, read_config
 from cleave.cli.parser import ABLATIONS, EXIT_CODES, parse
 from cleave.config import SearchLimits
+from cleave.nn import OPERATORS
 from cleave.runtime import device
 
 SMALL = "--bind b=1 --bind h=4 --bind kv_heads=2 --bind s=200 --bind t=300 --bind d=64"
@@ -298,7 +299,7 @@ def test_help_documents_the_exit_codes(command: str, capsys: pytest.CaptureFixtu
         ("", "the following arguments are required: COMMAND"),
         ("optimise", "argument COMMAND: invalid choice: 'optimise'"),
         ("optimize", "optimize: the following arguments are required: PROGRAM"),
-        ("optimize convolution", "convolution: no such operator: allowed are attention, matmul, softmax"),
+        ("optimize convolution", f"convolution: no such operator: allowed are {', '.join(OPERATORS)}"),
         ("optimize attention --quick", "unrecognized arguments: --quick"),
         ("optimize attention --bind s", "--bind s: NAME=NUMBER is expected, such as t=2048"),
         ("optimize attention --bind s=2k", "--bind s=2k: NAME=NUMBER is expected"),
@@ -326,6 +327,9 @@ def test_help_documents_the_exit_codes(command: str, capsys: pytest.CaptureFixtu
         ("optimize matmul --assume hope", "optimize: argument --assume: invalid choice: 'hope'"),
         ("optimize matmul --rules /dev/null", "--rules /dev/null: holds no rule"),
         ("optimize attention --scale nan", "optimize: argument --scale: nan: a number is expected"),
+        ("optimize attention --window 1,2,3", "argument --window: 1,2,3: W or LEFT,RIGHT is expected"),
+        ("optimize attention --window 0", "attention: window = 0: a whole number >= 1, or two >= 0 (left, right)"),
+        ("optimize swiglu --soft-cap 2", "swiglu: no option 'soft_cap': allowed are dtype"),
         ("optimize attention --bind h=0,d=64", "attention: h = 0 query heads: allowed is >= 1"),
         ("optimize attention --bind h=4,d=0", "attention: dim d = 0: allowed is >= 1"),
         ("optimize matmul --bind m=281474976710657,n=1,k=1", "allowed is <= 281474976710656"),

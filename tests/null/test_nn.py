@@ -1,62 +1,137 @@
-"""The usual operators against references written without the frontend."""
+"""The usual operators: against references written without the frontend, through the search, and what they refuse."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from cleave import nn
+from cleave.cli.parser import OPERATOR_OPTIONS
 from cleave.errors import CleaveError
+from cleave.ir.graph import Graph
+from cleave.ir.hash import graph_hash
+from cleave.ir.instance import draw_inputs
 from cleave.ir.interp import interpret
+from cleave.ir.text import parse_graph
+from cleave.search import search
+from tests.null.nn_references import REFERENCES
 
-Array = NDArray[np.float64]
+HEADS = (
+    {"b": 2, "h": 6, "kv_heads": 3, "s": 5, "t": 7, "d": 4, "e": 3},
+    {"b": 1, "h": 2, "kv_heads": 1, "s": 6, "t": 2, "d": 4, "e": 5},
+)
+ONE_KEY = {"b": 3, "h": 2, "kv_heads": 2, "s": 4, "t": 1, "d": 1, "e": 2}
+NO_KEYS = {"b": 1, "h": 2, "kv_heads": 1, "s": 4, "t": 0, "d": 3, "e": 2}
+NO_ROWS = {"b": 1, "h": 2, "kv_heads": 1, "s": 0, "t": 5, "d": 3, "e": 2}
+ATTENTION = (*HEADS, ONE_KEY, NO_KEYS, NO_ROWS)
+PAIR = ({"m": 3, "n": 5}, {"m": 1, "n": 7}, {"m": 4, "n": 1}, {"m": 0, "n": 3})
+ROWS = ({"m": 3, "k": 7, "n": 5}, {"m": 1, "k": 1, "n": 4}, {"m": 2, "k": 5, "n": 1}, {"m": 0, "k": 3, "n": 2})
+NO_TERMS = {"m": 3, "k": 0, "n": 5}
+PLAIN_HEADS = (
+    {"h": 2, "s": 5, "t": 7, "d": 4, "e": 3},
+    {"h": 1, "s": 1, "t": 3, "d": 1, "e": 2},
+    {"h": 3, "s": 4, "t": 0, "d": 2, "e": 5},
+)
+
+CASES: tuple[tuple[str, Mapping[str, Any], tuple[Mapping[str, int], ...]], ...] = (
+    ("attention", {"lse": True}, ATTENTION),
+    ("attention", {"causal": True, "lse": True}, ATTENTION),
+    ("attention", {"causal": True, "lse": True, "base2": True, "scale": -0.7}, HEADS),
+    ("attention", {"window": 3, "lse": True}, ATTENTION),
+    ("attention", {"window": (1, 2), "lse": True}, ATTENTION),
+    ("attention", {"window": (2, 0), "causal": True}, HEADS),
+    ("attention", {"soft_cap": 1.3, "causal": True}, ATTENTION),
+    ("attention", {"bias": True, "lse": True}, ATTENTION),
+    ("attention", {"alibi": True, "causal": True}, ATTENTION),
+    ("mha", {"causal": True}, tuple({k: v for k, v in x.items() if k != "kv_heads"} for x in ATTENTION)),
+    ("gqa", {}, ATTENTION),
+    ("mqa", {"lse": True, "alibi": True}, tuple({k: v for k, v in x.items() if k != "kv_heads"} for x in ATTENTION)),
+    ("qk_norm_attention", {"causal": True, "lse": True, "eps": 1e-2}, ATTENTION),
+    ("linear_attention", {}, PLAIN_HEADS),
+    ("linear_attention", {"normalised": False}, PLAIN_HEADS),
+    ("matmul", {}, (*ROWS, NO_TERMS)),
+    ("matmul_matmul", {}, PLAIN_HEADS),
+    ("matmul_rowsum", {}, (*ROWS, NO_TERMS)),
+    ("lora", {}, tuple({**x, "r": r} for x, r in zip(ROWS, (4, 2, 1, 3), strict=True))),
+    ("softmax", {}, PAIR),
+    ("softmax_matmul", {}, ROWS),
+    ("swiglu", {}, (*ROWS, NO_TERMS)),
+    ("rmsnorm", {"eps": 1e-3}, PAIR),
+    ("rmsnorm_matmul", {"eps": 0.1}, ROWS),
+    ("layernorm_linear", {"eps": 0.1}, ROWS),
+    ("residual_rmsnorm", {}, PAIR),
+    ("norm_residual_norm", {"eps": 0.01}, PAIR),
+)
+NAMES = [f"{name} {' '.join(f'{k}={v}' for k, v in options.items())}".strip() for name, options, _ in CASES]
 
 
-def reference(q: Array, k: Array, v: Array, scale: float, *, causal: bool) -> tuple[Array, Array]:
-    """Row by row, keys that a row does not see left out."""
-    batch, heads, queries, _ = q.shape
-    group, keys = heads // k.shape[1], k.shape[2]
-    out, lse = np.zeros((batch, heads, queries, v.shape[3])), np.full((batch, heads, queries), -np.inf)
-    for b, h, i in np.ndindex(batch, heads, queries):
-        seen = min(keys, i + keys - queries + 1) if causal else keys
-        if seen > 0:
-            scores = k[b, h // group, :seen] @ q[b, h, i] * scale
-            weights = np.exp(scores - scores.max())
-            out[b, h, i] = weights @ v[b, h // group, :seen] / weights.sum()
-            lse[b, h, i] = scores.max() + np.log(weights.sum())
-    return out, lse
+def drawn(g: Graph, sizes: Mapping[str, int], rng: np.random.Generator) -> dict[str, Any]:
+    """Normal numbers; a bias also hides keys, all of them for one row."""
+    x = draw_inputs(g, {s.name: s.value or 0 for s in g.symbols} | dict(sizes), rng)
+    if "bias" in x and x["bias"].ndim == 3:
+        x["bias"][rng.random(x["bias"].shape) < 0.2] = -np.inf
+        x["bias"][..., -1:, :] = -np.inf
+    return x
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("h", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
-@pytest.mark.parametrize(("s", "t"), [(3, 7), (5, 5), (4, 0), (6, 2), (1, 9)])
-def test_attention(h: int, kv_heads: int, s: int, t: int, causal: bool, rng: np.random.Generator) -> None:  # noqa: FBT001
-    bindings = {"b": 2, "h": h, "kv_heads": kv_heads, "s": s, "t": t, "d": 8, "e": 5}
-    g, dims = nn.instantiate("attention", bindings, causal=causal, lse=True)
-    q, k = rng.standard_normal((2, h, s, 8)), rng.standard_normal((2, kv_heads, t, 8))
-    v = rng.standard_normal((2, kv_heads, t, 5))
-    got = interpret(g, {"q": q, "k": k, "v": v}, dims)
-    out, lse = reference(q, k, v, 8**-0.5, causal=causal)
-    np.testing.assert_allclose(got["out"], out, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(got["lse"], lse, rtol=1e-9)
-    assert [o.dtype for o in g.outputs] == ["float16", "float32"]
+@pytest.mark.parametrize(("name", "options", "sizes"), CASES, ids=NAMES)
+def test_the_value_of_an_operator(
+    name: str, options: Mapping[str, Any], sizes: tuple[Mapping[str, int], ...], rng: np.random.Generator
+) -> None:
+    for bindings in sizes:
+        g, dims = nn.instantiate(name, bindings, **options)
+        x = drawn(g, dims, rng)
+        expected = REFERENCES[name](x, **options)
+        got = interpret(g, x, dims)
+        assert set(got) == set(expected)
+        for output, value in expected.items():
+            np.testing.assert_allclose(got[output], value, rtol=1e-9, atol=1e-12, err_msg=f"{output} at {bindings}")
 
 
-def test_attention_with_every_dim_a_symbol(rng: np.random.Generator) -> None:
-    q, k, v = rng.standard_normal((1, 4, 3, 9)), rng.standard_normal((1, 2, 5, 9)), rng.standard_normal((1, 2, 5, 2))
-    got = interpret(nn.attention(), {"q": q, "k": k, "v": v}, {"group": 2})
-    np.testing.assert_allclose(got["out"], reference(q, k, v, 1 / 3, causal=False)[0], rtol=1e-9)
-    got = interpret(nn.attention(scale=-2.0), {"q": q, "k": k, "v": v}, {"group": 2})
-    np.testing.assert_allclose(got["out"], reference(q, k, v, -2.0, causal=False)[0], rtol=1e-9)
+@pytest.mark.parametrize(("name", "options", "sizes"), CASES, ids=NAMES)
+def test_an_operator_is_searched_printed_and_read(
+    name: str, options: Mapping[str, Any], sizes: tuple[Mapping[str, int], ...], rng: np.random.Generator
+) -> None:
+    g, dims = nn.instantiate(name, sizes[0], **options)
+    assert parse_graph(g.text()) == g
+    assert graph_hash(parse_graph(g.text())) == graph_hash(g)
+    found = search(g, sizes=dims, weights=nn.OPERATORS[name].weights)
+    assert any(c.graph == g for c in found.candidates)
+    x = drawn(g, dims, rng)
+    expected = REFERENCES[name](x, **options)
+    for c in found.candidates:
+        chunks = {s.count: 3 for s in c.splits} | {s.chunk: 3 for s in c.splits}
+        for output, value in interpret(c.graph, x, {**dims, **chunks}).items():
+            np.testing.assert_allclose(value, expected[output], rtol=1e-6, atol=1e-8, err_msg=f"{output} of {c.name}")
 
 
-def test_matmul_and_softmax(rng: np.random.Generator) -> None:
-    a, b = rng.standard_normal((3, 5)), rng.standard_normal((5, 4))
-    np.testing.assert_allclose(interpret(nn.matmul(), {"a": a, "b": b})["out"], a @ b, rtol=1e-12)
-    exponentials = np.exp(a)
-    expected = exponentials / exponentials.sum(1, keepdims=True)
-    np.testing.assert_allclose(interpret(nn.softmax(), {"x": a})["out"], expected, rtol=1e-12)
+def test_every_operator_has_a_reference_and_is_tried() -> None:
+    assert set(REFERENCES) == set(nn.OPERATORS) == {name for name, _, _ in CASES}
+
+
+def test_every_option_is_a_word_of_the_command_line() -> None:
+    options = {o for operator in nn.OPERATORS.values() for o in operator.options}
+    assert options == set(OPERATOR_OPTIONS)
+
+
+def test_options_that_are_not_given_bring_no_input() -> None:
+    plain = [i.name for i in nn.attention().inputs]
+    assert plain == ["q", "k", "v"]
+    assert [i.name for i in nn.attention(bias=True, alibi=True).inputs] == [*plain, "slopes", "bias"]
+    assert nn.attention(window=3) == nn.attention(window=(2, 0))
+    assert nn.attention(window=3) == nn.attention(window=3, causal=True)
+
+
+@pytest.mark.parametrize("w", nn.WORKLOADS, ids=str)
+def test_workloads_are_graphs(w: nn.Workload) -> None:
+    for number in range(len(w.sizes)):
+        g, dims = w.build(number)
+        assert set(dims) == {s.name for s in g.symbols}
+        assert set(w.weights) <= {i.name for i in g.inputs}
+    assert w.build()[1] == w.build(len(w.sizes) // 2)[1]
 
 
 def test_bindings_become_dims_of_the_graph() -> None:
@@ -66,16 +141,23 @@ def test_bindings_become_dims_of_the_graph() -> None:
     assert nn.instantiate("attention", {"h": 8})[1] == {"kv_heads": 8}
     assert nn.instantiate("attention", {"kv_heads": 8})[1] == {"kv_heads": 8}
     assert nn.instantiate("attention", {})[1] == {}
+    assert nn.instantiate("mha", {"h": 8})[1] == {"kv_heads": 8}
+    assert nn.instantiate("mqa", {"h": 8})[1] == {"group": 8}
     assert nn.instantiate("matmul", {"m": 3}, dtype="bfloat16")[0].inputs[0].dtype == "bfloat16"
+
+
+KNOWN = ", ".join(nn.OPERATORS)
 
 
 @pytest.mark.parametrize(
     ("name", "bindings", "options", "message"),
     [
-        ("attn", {}, {}, "attn: no such operator: allowed are attention, matmul, softmax"),
+        ("attn", {}, {}, f"attn: no such operator: allowed are {KNOWN}"),
         ("attention", {"x": 3}, {}, "attention: no dim 'x': allowed are b, h, kv_heads, s, t, d, e"),
         ("matmul", {"m": -1}, {}, "matmul: dim m = -1: allowed is >= 0"),
         ("matmul", {}, {"causal": True}, "matmul: no option 'causal': allowed are dtype"),
+        ("mha", {"kv_heads": 2}, {}, "mha: no dim 'kv_heads': allowed are b, h, s, t, d, e"),
+        ("attention", {"d": 0}, {}, "attention: dim d = 0: allowed is >= 1"),
         (
             "attention",
             {"h": 10, "kv_heads": 4},
@@ -88,6 +170,22 @@ def test_bindings_become_dims_of_the_graph() -> None:
             {},
             "attention: h = 10 query heads are not divisible by kv_heads = 0",
         ),
+        (
+            "attention",
+            {},
+            {"window": 0},
+            "attention: window = 0: a whole number >= 1, or two >= 0 (left, right) is expected",
+        ),
+        (
+            "attention",
+            {},
+            {"window": (2, -1)},
+            "attention: window = (2, -1): a whole number >= 1, or two >= 0 (left, right) is expected",
+        ),
+        ("attention", {}, {"soft_cap": 0.0}, "attention: soft_cap = 0.0: a finite number > 0 is expected"),
+        ("attention", {}, {"scale": float("inf")}, "attention: scale = inf: a finite number is expected"),
+        ("attention", {}, {"base2": True}, "attention: base2 is the base of lse: ask for lse too"),
+        ("rmsnorm", {}, {"eps": -1.0}, "rmsnorm: eps = -1.0: a finite number >= 0 is expected"),
     ],
 )
 def test_errors(name: str, bindings: dict[str, int], options: dict[str, object], message: str) -> None:

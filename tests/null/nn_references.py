@@ -1,0 +1,134 @@
+"""Operators of ``cleave.nn`` in plain NumPy float64, written row by row and from the formulas, not from the graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+
+
+def softmax_row(x: Array) -> Array:
+    """0 where nothing is seen."""
+    seen = x > -np.inf
+    if not seen.any():
+        return np.zeros_like(x)
+    e = np.exp(np.where(seen, x - x[seen].max(), 0.0)) * seen
+    return e / e.sum()
+
+
+def softmax_rows(x: Array) -> Array:
+    return np.stack([softmax_row(row) for row in x]) if len(x) else x
+
+
+def lse_row(x: Array) -> float:
+    return float(np.logaddexp.reduce(x)) if (x > -np.inf).any() else -np.inf
+
+
+def visible(s: int, t: int, *, causal: bool, window: int | tuple[int, int] | None) -> NDArray[np.bool_]:
+    """Which keys each query sees: position by position, aligned at the last query."""
+    keep = np.ones((s, t), dtype=bool)
+    for i, j in np.ndindex(s, t):
+        p = i + t - s
+        if causal and j > p:
+            keep[i, j] = False
+        if isinstance(window, int) and not p - window < j <= p:
+            keep[i, j] = False
+        if isinstance(window, tuple) and not p - window[0] <= j <= p + window[1]:
+            keep[i, j] = False
+    return keep
+
+
+def attention(
+    x: Arrays,
+    *,
+    causal: bool = False,
+    window: int | tuple[int, int] | None = None,
+    soft_cap: float | None = None,
+    lse: bool = False,
+    base2: bool = False,
+    scale: float | None = None,
+    **_: object,
+) -> Arrays:
+    q, k, v = x["q"], x["k"], x["v"]
+    batch, heads, s, d = q.shape
+    t, group = k.shape[2], heads // k.shape[1]
+    keep = visible(s, t, causal=causal, window=window)
+    out, log_sums = np.zeros((batch, heads, s, v.shape[3])), np.full((batch, heads, s), -np.inf)
+    for b, h, i in np.ndindex(batch, heads, s):
+        scores = k[b, h // group] @ q[b, h, i] * (d**-0.5 if scale is None else scale)
+        if soft_cap is not None:
+            scores = soft_cap * np.tanh(scores / soft_cap)
+        if "slopes" in x:
+            scores = scores + x["slopes"][h] * (np.arange(t) - (i + t - s))
+        if "bias" in x:
+            scores = scores + x["bias"][h, i]
+        scores = np.where(keep[i], scores, -np.inf)
+        out[b, h, i] = softmax_row(scores) @ v[b, h // group]
+        log_sums[b, h, i] = lse_row(scores) / (np.log(2) if base2 else 1.0)
+    return {"out": out, "lse": log_sums} if lse else {"out": out}
+
+
+def rms(x: Array, eps: float) -> Array:
+    return x / np.sqrt((x**2).sum(-1, keepdims=True) / x.shape[-1] + eps)
+
+
+def qk_norm_attention(x: Arrays, *, eps: float = 1e-6, **options: Any) -> Arrays:
+    normed = {"q": rms(x["q"], eps) * x["gain_q"], "k": rms(x["k"], eps) * x["gain_k"], "v": x["v"]}
+    return attention(normed, **options)
+
+
+def linear_attention(x: Arrays, *, normalised: bool = True) -> Arrays:
+    q, k = (np.where(a > 0, a + 1, np.exp(a)) for a in (x["q"], x["k"]))
+    state = np.einsum("htd,hte->hde", k, x["v"])
+    out = np.einsum("hsd,hde->hse", q, state)
+    if normalised and k.shape[1]:
+        out = out / np.einsum("hsd,hd->hs", q, k.sum(1))[..., None]
+    return {"out": out}
+
+
+def layernorm_linear(x: Arrays, *, eps: float = 1e-5) -> Arrays:
+    centred = x["x"] - x["x"].mean(-1, keepdims=True)
+    normed = centred / np.sqrt(x["x"].var(-1, keepdims=True) + eps)
+    return {"out": (normed * x["gain"] + x["shift"]) @ x["w"] + x["bias"]}
+
+
+def swiglu(x: Arrays) -> Arrays:
+    gate = x["x"] @ x["w1"]
+    return {"out": gate / (1 + np.exp(-gate)) * (x["x"] @ x["w2"])}
+
+
+def residual_rmsnorm(x: Arrays, *, eps: float = 1e-6) -> Arrays:
+    total = x["x"] + x["y"]
+    return {"total": total, "out": rms(total, eps) * x["gain"]}
+
+
+def norm_residual_norm(x: Arrays, *, eps: float = 1e-6) -> Arrays:
+    return {"out": rms(x["x"] + x["alpha"] * (rms(x["y"], eps) - x["x"]), eps)}
+
+
+REFERENCES: dict[str, Callable[..., Arrays]] = {
+    "attention": attention,
+    "mha": attention,
+    "gqa": attention,
+    "mqa": attention,
+    "qk_norm_attention": qk_norm_attention,
+    "linear_attention": linear_attention,
+    "matmul": lambda x: {"out": x["a"] @ x["b"]},
+    "matmul_matmul": lambda x: {"out": x["q"] @ (x["k"].swapaxes(1, 2) @ x["v"])},
+    "matmul_rowsum": lambda x: {"out": x["x"] @ x["w"].sum(1)},
+    "lora": lambda x: {"out": x["x"] @ (x["w"] + x["a"] @ x["b"])},
+    "softmax": lambda x: {"out": softmax_rows(x["x"])},
+    "softmax_matmul": lambda x: {"out": softmax_rows(x["x"]) @ x["w"]},
+    "swiglu": swiglu,
+    "rmsnorm": lambda x, eps=1e-6: {"out": rms(x["x"], eps) * x["gain"]},
+    "rmsnorm_matmul": lambda x, eps=1e-6: {"out": (rms(x["x"], eps) * x["gain"]) @ x["w"]},
+    "layernorm_linear": layernorm_linear,
+    "residual_rmsnorm": residual_rmsnorm,
+    "norm_residual_norm": norm_residual_norm,
+}
+"""Inputs by name and options -> outputs, for every operator."""
