@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from cleave.config import Config
 from cleave.errors import CleaveError, ShapeError
 from cleave.ir.dim import check_binding
 from cleave.ir.hash import graph_hash
-from cleave.verify.equivalence import check_equivalence, check_scope
+from cleave.verify.equivalence import check_scope
 from cleave.verify.final import check_at_shape
 from cleave.verify.fold_check import check_folds
+from cleave.verify.forms import guarded, small_form
 from cleave.verify.reference import References
 from cleave.verify.verdict import Check, Outcome, Step, Verdict
 
@@ -42,20 +43,25 @@ def verify(
     known = References(candidate.origin, config.seed) if references is None else references
     if known.origin != candidate.origin:
         raise CleaveError("references of another input graph", location=candidate.name)
-    steps: tuple[tuple[Step, Callable[[], Check]], ...] = (
-        (Step.SCOPE, lambda: check_scope(candidate)),
-        (Step.SMALL, lambda: check_equivalence(candidate, Step.SMALL, known.small(), rng)),
-        (Step.FOLDS, lambda: check_folds(candidate, known.small(), rng)),
-        (Step.MEDIUM, lambda: check_equivalence(candidate, Step.MEDIUM, known.medium(), rng)),
-        (Step.GRAPH_HALF, lambda: _at_shape(candidate, bind, known, rng)),
-    )
     checks: list[Check] = []
-    for step, run in steps:
-        checks.append(_guarded(step, run))
-        if checks[-1].outcome.failed:
-            return Verdict(candidate.name, tuple(checks))
-    checks.append(Check(Step.KERNEL_HALF, Outcome.SKIPPED, detail=_NO_KERNEL))
+    for check in _ladder(candidate, known, bind, rng):
+        checks.append(check)
+        if check.outcome.failed:
+            break
     return Verdict(candidate.name, tuple(checks))
+
+
+def _ladder(
+    c: Candidate, known: References, bind: Mapping[str, int] | None, rng: np.random.Generator
+) -> Iterator[Check]:
+    """The checks in order; whoever asks for the next one was content with the last."""
+    yield guarded(Step.SCOPE, lambda: check_scope(c))
+    form = small_form(c, known, rng, bound=bind is not None)
+    yield form.check
+    yield guarded(Step.FOLDS, lambda: check_folds(form.candidate, form.small(), rng))
+    yield guarded(Step.MEDIUM, lambda: form.medium(rng))
+    yield guarded(Step.GRAPH_HALF, lambda: _at_shape(c, bind, known, rng))
+    yield Check(Step.KERNEL_HALF, Outcome.SKIPPED, detail=_NO_KERNEL)
 
 
 def _check_bind(candidate: Candidate, bind: Mapping[str, int]) -> None:
@@ -72,16 +78,6 @@ def _at_shape(
     if bind is None:
         return Check(Step.GRAPH_HALF, Outcome.SKIPPED, detail=_NO_SHAPE)
     return check_at_shape(candidate, bind, rng, references=references)
-
-
-def _guarded(step: Step, run: Callable[[], Check]) -> Check:
-    """A candidate that breaks the checker itself (an axis that nothing declares) is a row, not a crash."""
-    try:
-        return run()
-    except CleaveError as error:
-        return Check(step, Outcome.NOT_EVALUABLE, detail=str(error))
-    except MemoryError:
-        return Check(step, Outcome.NOT_EVALUABLE, detail="out of memory")
 
 
 def _generator(candidate: Candidate, config: Config) -> np.random.Generator:

@@ -24,7 +24,7 @@ from cleave.ir.op import FLOATS, round_to
 from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, footprint, split_values
 from cleave.verify.metric import ALGEBRA, Comparison, Tolerance, compare, graph_tolerance, least_operand, magnitude
 from cleave.verify.reference import References
-from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, stored, values_at
+from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, materialised, stored, values_at
 from cleave.verify.verdict import Check, Outcome, Step
 
 Array = NDArray[Any]
@@ -37,6 +37,8 @@ LIMIT = 12_000_000
 _TRIES = 60
 _SCALES = ((1.0, 0.0), (8.0, 0.1))
 """(scale, share of zeros) of the inputs of each run of the graph half."""
+_CHUNKS = (Chunks.SOME, Chunks.EVEN)
+"""How each run cuts the axes of splits that the caller did not bind."""
 _TILES = (16, 64, 128)
 _WHOLE = 400_000
 """Outputs up to this many elements are compared whole, where that takes a quarter of ``limit``."""
@@ -51,6 +53,7 @@ def check_at_shape(
     rng: np.random.Generator,
     limit: int = LIMIT,
     references: References | None = None,
+    step: Step = Step.GRAPH_HALF,
 ) -> Check:
     """Compare at the user's sizes, at the first, the last and random positions of every output axis."""
     known = {s.name for s in c.origin.symbols}
@@ -58,20 +61,20 @@ def check_at_shape(
     try:
         dims = bind_dims(c.origin, {}, {n: v for n, v in bind.items() if n in known})
     except CleaveError as error:
-        return Check(Step.GRAPH_HALF, Outcome.SKIPPED, detail=str(error))
+        return Check(step, Outcome.SKIPPED, detail=str(error))
     count, worst = 0, 0.0
-    for scale, zeros in _SCALES:
-        found = _run(c, dims, bind, _Data(references, scale, zeros, limit), rng)
-        if isinstance(found, Check):
-            return found
+    for (scale, zeros), chunks in zip(_SCALES, _CHUNKS, strict=True):
+        found = _run(c, dims, bind, _Data(references, scale, zeros, limit, chunks), rng)
+        if isinstance(found, str):
+            return Check(step, Outcome.NOT_EVALUABLE, detail=found)
         if not found:
-            return Check(Step.GRAPH_HALF, Outcome.SKIPPED, detail="a single output point needs too much memory")
+            return Check(step, Outcome.SKIPPED, detail="a single output point needs too much memory")
         count += len(found)
         worst = max(worst, *(comparison.worst for _, comparison in found))
         for what, comparison in found:
             if not comparison.passed:
-                return Check(Step.GRAPH_HALF, comparison.outcome, count, worst, f"{what}: {comparison}")
-    return Check(Step.GRAPH_HALF, Outcome.PASSED, count, worst)
+                return Check(step, comparison.outcome, count, worst, f"{what}: {comparison}")
+    return Check(step, Outcome.PASSED, count, worst)
 
 
 def _run(
@@ -80,16 +83,16 @@ def _run(
     bind: Mapping[str, int],
     data: _Data,
     rng: np.random.Generator,
-) -> list[tuple[str, Comparison]] | Check:
-    """One comparison a run and output; a check where one of the graphs has no value."""
+) -> list[tuple[str, Comparison]] | str:
+    """One comparison a run and output; text where one of the graphs has no value."""
     try:
         inputs, points = data.points(dims)
     except CleaveError as error:
-        return Check(Step.GRAPH_HALF, Outcome.NOT_EVALUABLE, detail=f"the input graph has no value: {error}")
+        return f"the input graph has no value: {error}"
     try:
-        return _compared_points(c, points, inputs, {**dims, **_bound_splits(c, dims, bind, inputs, rng)})
+        return _compared_points(c, points, inputs, {**dims, **_bound_splits(c, dims, bind, inputs, data.chunks, rng)})
     except CleaveError as error:
-        return Check(Step.GRAPH_HALF, Outcome.NOT_EVALUABLE, detail=f"the candidate has no value: {error}")
+        return f"the candidate has no value: {error}"
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class _Data:
     scale: float
     zeros: float
     limit: int
+    chunks: Chunks
 
     def points(self, dims: Mapping[str, int]) -> tuple[dict[str, Any], list[_Points]]:
         """Inputs and reference values, the same for all candidates of the graph."""
@@ -178,9 +182,9 @@ def _drawn_inputs(
         shape = shape_of(i, dims)
         seed = below(2**62, rng)
         if i.dtype in FLOATS:
-            out[i.name] = Drawn(shape, seed, *data) if shape else floats(shape, Data.PLAIN, rng)
+            out[i.name] = materialised(Drawn(shape, seed, *data)) if shape else floats(shape, Data.PLAIN, rng)
         elif i.dtype == "bool":
-            out[i.name] = Drawn(shape, seed, dtype=np.dtype(np.bool_))
+            out[i.name] = materialised(Drawn(shape, seed, dtype=np.dtype(np.bool_)))
     rest = Graph(g.name, tuple(i for i in g.inputs if i.name not in out), g.outputs, g.constraints)
     return {**out, **draw_data(rest, dims, Data.PLAIN, rng)}
 
@@ -190,10 +194,15 @@ def _has_integers(g: Graph) -> bool:
 
 
 def _bound_splits(
-    c: Candidate, dims: Mapping[str, int], bind: Mapping[str, int], inputs: Mapping[str, Any], rng: np.random.Generator
+    c: Candidate,
+    dims: Mapping[str, int],
+    bind: Mapping[str, int],
+    inputs: Mapping[str, Any],
+    chunks: Chunks,
+    rng: np.random.Generator,
 ) -> dict[str, int]:
-    """Counts and chunks as the caller bound them, otherwise a count that does not divide."""
-    drawn = split_values(c, Sizes(dims, Chunks.SOME), inputs, rng)
+    """Counts and chunks as the caller bound them, otherwise as ``chunks`` says."""
+    drawn = split_values(c, Sizes(dims, chunks), inputs, rng)
     chosen = {**drawn, **{n: bind[n] for n in drawn if n in bind}}
     return chosen if meets(c.graph, {**dims, **chosen}) else drawn
 

@@ -60,6 +60,11 @@ class Chunks(StrEnum):
     ONE = "S = 1"
     SOME = "1 < S < extent"
     MANY = "S > extent"
+    EVEN = "S divides"
+
+
+SMALL_CHUNKS = (Chunks.ONE, Chunks.SOME, Chunks.MANY)
+"""Ways to cut at sizes that divide nothing."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +88,11 @@ def small_sizes(g: Graph, rng: np.random.Generator) -> Iterator[Sizes]:
     patterns = _cycle(tuple(Data))
     larger = islice(prime_dims(g, rng, _PRIMES[3:]), 1) if len(free_symbols(g)) <= _FEW else ()
     for dims in (*prime_dims(g, rng, _PRIMES), *larger):
-        for chunks in Chunks:
+        for chunks in SMALL_CHUNKS:
             for slack in (0, 1):
                 yield Sizes(dims, chunks, slack, next(patterns))
     for number, dims in enumerate(_special_dims(g, rng)):
-        yield Sizes(dims, tuple(Chunks)[number % 3], number % 2, next(patterns))
+        yield Sizes(dims, SMALL_CHUNKS[number % 3], number % 2, next(patterns))
 
 
 def medium_sizes(g: Graph, rng: np.random.Generator, limit: int) -> Iterator[Sizes]:
@@ -170,6 +175,9 @@ def _count(extent: int, chunks: Chunks, rng: np.random.Generator) -> int:
         case Chunks.SOME:
             uneven = [n for n in range(2, min(extent, 12)) if extent % n]
             return int(rng.choice(uneven)) if uneven else 2
+        case Chunks.EVEN:
+            even = [n for n in range(2, min(extent, 33)) if extent % n == 0]
+            return int(rng.choice(even)) if even else 2
 
 
 def base_extent(c: Candidate, split: Split, dims: Mapping[str, int], inputs: Mapping[str, Array]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +25,8 @@ Array = NDArray[Any]
 
 _FLOAT64 = np.dtype(np.float64)
 _SIGN = np.uint64(1)
+_STORED = 4_000_000
+"""Elements up to which a drawn input is stored: all candidates read it, and reading is quicker than drawing."""
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
@@ -45,15 +48,25 @@ class Drawn:
         state = np.asarray(self.seed, dtype=np.uint64)
         for position in where:
             state = _mixed(state ^ np.asarray(position).astype(np.uint64))
+        negative: Array = (state & _SIGN) == 0
         if self.dtype == np.dtype(np.bool_):
-            return (state & _SIGN) == 0
+            return negative
         # One number gives the magnitude (its upper 53 bits), the sign, and whether it is zero (the ten bits between).
-        values: Array = (state >> np.uint64(11)).astype(np.float64) * (1.3 * self.scale * 2.0**-53) + 0.3 * self.scale
-        values = np.where((state & _SIGN) == 0, -values, values)
+        values: Array = (state >> np.uint64(11)).astype(np.float64)
+        values *= 1.3 * self.scale * 2.0**-53
+        values += 0.3 * self.scale
+        np.negative(values, out=values, where=negative)
         if self.zeros:
             share = (state >> np.uint64(1)) & np.uint64(1023)
-            values = np.where(share < np.uint64(round(1024 * self.zeros)), 0.0, values)
+            values[share < np.uint64(round(1024 * self.zeros))] = 0.0
         return values
+
+
+def materialised(x: Drawn) -> Drawn | Array:
+    """The same input, as an array where it is small."""
+    if prod(x.shape) > _STORED:
+        return x
+    return np.asarray(x[tuple(np.ix_(*map(np.arange, x.shape)))])
 
 
 def _mixed(state: Array) -> Array:

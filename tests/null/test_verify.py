@@ -48,7 +48,7 @@ from cleave.verify import compare as compare_values
 from cleave.verify.equivalence import check_equivalence
 from cleave.verify.final import check_at_shape
 from cleave.verify.fold_check import check_folds
-from cleave.verify.instantiate import Chunks, prime_dims, small_sizes, split_values
+from cleave.verify.instantiate import SMALL_CHUNKS, prime_dims, small_sizes, split_values
 from cleave.verify.reference import references
 from cleave.verify.sample import Drawn, edge_positions, stored, values_at
 from tests.null.terms import ref, softmax_fold
@@ -554,4 +554,4 @@ def test_masks_of_two_predicates_and_chunks_cover_the_enum() -> None:
         )
     )
     assert verify(as_written(window), bind={"s": 500, "t": 300}).passed
-    assert {s.chunks for s in small_sizes(window, np.random.default_rng(0))} == set(Chunks)
+    assert {s.chunks for s in small_sizes(window, np.random.default_rng(0))} == set(SMALL_CHUNKS)
