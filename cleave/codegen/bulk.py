@@ -6,6 +6,15 @@ Discipline, with S slots and the boxes of one trip in one phase of its slot's mb
     each trip         everyone waits for the phase of the slot; compute; the team meets; the thread asks for trip + S
     after the loop    the thread closes the mbarriers; the team meets
 
+Blocks of a cluster that read the same boxes fetch them together (``Binding.multicast``): each asks for its share, which
+lands in all. A slot is free once all of them have read it: each tells the others at an mbarrier of its own, ``empty``,
+and asks one trip later, so that nobody waits for a neighbour that is a little behind:
+
+    before the loop   as above, and the cluster meets before anyone asks
+    each trip         .. the team meets; the thread tells all blocks; waits until all have told it of the slot of the
+                      trip before; asks for the trip - 1 + S
+    after the loop    the cluster meets, so that nothing comes for a block that has gone on
+
 The engine fills with zero what lies outside the array, and only that. Rows of a tile that lie beyond the end of their
 axis and inside the array are cleared by the team before anyone reads: they may hold NaN, and 0 times it is NaN.
 """
@@ -21,7 +30,7 @@ from cleave.codegen.feed import Tile
 from cleave.codegen.layout import SharedTile
 from cleave.codegen.range import covered, multiple_of, varies
 from cleave.ir.axis import Axis
-from cleave.ir.index import Index, Max, Min, index
+from cleave.ir.index import Index, Max, Min, axes_of, index
 from cleave.ir.op import DTYPES
 from cleave.kernel import TensorMap
 from cleave.tile.box import WIDEST, rest_of, row_dimension, slab_bytes
@@ -30,6 +39,9 @@ from cleave.tile.program import Loop
 ALIGNMENT = 1024
 """Bytes after which the engine's swizzle repeats."""
 
+_ROWS_OF_A_PATTERN = 8
+"""Rows of a slab after which the swizzle repeats: parts of a box start there."""
+
 
 @dataclass(frozen=True)
 class Box:
@@ -37,6 +49,7 @@ class Box:
 
     coordinates  innermost first; those of the first box
     beyond       the end of the tile's rows where the array goes on, None: it ends there as well
+    sharers      blocks that ask for a part each, in equal parts of the rows or of the slabs; 1: it is the block's own
     """
 
     tile: Tile
@@ -44,6 +57,7 @@ class Box:
     row: Axis
     coordinates: tuple[Index, ...]
     beyond: Index | None
+    sharers: int = 1
 
     @property
     def slabs(self) -> tuple[int, int]:
@@ -52,7 +66,13 @@ class Box:
 
     @property
     def count(self) -> int:
+        """Slabs."""
         return self.tile.chunks * 16 // self.source.swizzle
+
+    @property
+    def row_dimension(self) -> int:
+        """Which coordinate moves along the rows."""
+        return next(n for n, i in enumerate(self.coordinates) if self.row in axes_of(i))
 
 
 def box_of(em: Emission, tile: Tile, s: Loop) -> Box | None:
@@ -72,8 +92,12 @@ def box_of(em: Emission, tile: Tile, s: Loop) -> Box | None:
     beyond = None if _ends_together(em, row, ends[row], s) else em.extent(row)
     if beyond is not None and (row in em.rows or varies(em, beyond)):
         return None
+    sharers, count = _sharers(em, tile, row, indices, s), tile.chunks * 16 // width
+    by_rows = tile.rows % (_ROWS_OF_A_PATTERN * sharers) == 0
+    if not by_rows and count % sharers:
+        sharers = 1
     corner = [1] * len(shape)
-    corner[-1], corner[dimension] = width // DTYPES[tile.dtype], tile.rows
+    corner[-1], corner[dimension] = width // DTYPES[tile.dtype], tile.rows // (sharers if by_rows else 1)
     source = TensorMap(
         tile.load.input,
         tile.dtype,
@@ -82,7 +106,16 @@ def box_of(em: Emission, tile: Tile, s: Loop) -> Box | None:
         tuple(reversed(corner)),
         width,
     )
-    return Box(tile, source, row, tuple(reversed(indices)), beyond)
+    return Box(tile, source, row, tuple(reversed(indices)), beyond, sharers)
+
+
+def _sharers(em: Emission, tile: Tile, row: Axis, indices: Sequence[Index], s: Loop) -> int:
+    """Blocks that read the same tile in the same trips of a loop."""
+    multicast = em.binding.multicast
+    if multicast is None or s not in em.program.body:
+        return 1
+    known = {row, tile.along, *em.load_axes(tile.load)}.union(*map(axes_of, indices))
+    return 1 if multicast.axis in known else multicast.blocks
 
 
 def _row(em: Emission, tile: Tile) -> Axis | None:
@@ -143,11 +176,18 @@ def _bounds(extent: Index) -> tuple[Index, ...]:
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes of one ring. ``full``: C++ name of the address of the first slot's mbarrier."""
+    """The boxes of one ring. ``full``, ``empty``: C++ names of the addresses of the first slot's mbarriers.
+
+    sharers  blocks of the cluster that fetch some of them together; 1: none is shared, and there is no ``empty``
+    rank     C++ text of this block's number among them
+    """
 
     parts: tuple[tuple[Box, SharedTile], ...]
     full: str
     slots: int
+    sharers: int = 1
+    empty: str = ""
+    rank: str = "0"
 
     @property
     def bytes(self) -> int:
@@ -155,9 +195,13 @@ class Boxes:
 
 
 def boxes(em: Emission, parts: Sequence[tuple[Box, SharedTile]], slots: int, axis: str) -> Boxes:
-    full = em.names.fresh(f"{axis}_full")
+    full, sharers = em.names.fresh(f"{axis}_full"), max(box.sharers for box, _ in parts)
     em.writer.line(f"const u32 {full} = {em.allot(slots * 8)};")
-    return Boxes(tuple(parts), full, slots)
+    if sharers == 1:
+        return Boxes(tuple(parts), full, slots)
+    empty = em.names.fresh(f"{axis}_empty")
+    em.writer.line(f"const u32 {empty} = {em.allot(slots * 8)};")
+    return Boxes(tuple(parts), full, slots, sharers, empty, em.rank)
 
 
 def layout(box: Box, plain: SharedTile) -> SharedTile:
@@ -169,15 +213,21 @@ def one_thread(em: Emission) -> str:
 
 
 def open_ring(em: Emission, boxes: Boxes) -> None:
-    """Lines of the one thread; the team meets afterwards."""
+    """Lines of the one thread; the team, or the cluster, meets afterwards."""
     with em.writer.unrolled("p", boxes.slots):
         em.writer.line(f"mbarrier_open({boxes.full} + p * 8);")
+        if boxes.sharers > 1:
+            em.writer.line(f"mbarrier_open({boxes.empty} + p * 8, {boxes.sharers});")
     em.writer.line("boxes_may_follow();")
 
 
 def close_ring(em: Emission, boxes: Boxes) -> None:
+    if boxes.sharers > 1:
+        em.writer.line("cluster_barrier();")
     with em.writer.block(one_thread(em)), em.writer.unrolled("p", boxes.slots):
         em.writer.line(f"mbarrier_close({boxes.full} + p * 8);")
+        if boxes.sharers > 1:
+            em.writer.line(f"mbarrier_close({boxes.empty} + p * 8);")
 
 
 def ask(em: Emission, boxes: Boxes, slot: str) -> None:
@@ -185,17 +235,46 @@ def ask(em: Emission, boxes: Boxes, slot: str) -> None:
     full = f"{boxes.full} + {slot} * 8"
     em.writer.line(f"mbarrier_expect({full}, {boxes.bytes});")
     for box, where in boxes.parts:
-        name, tile = em.parameters.map(box.source), box.tile
+        tile = box.tile
         at = At({a: em.starts[a] for a in (box.row, tile.along)})
-        first, *others = (index_text(em, i, at) for i in box.coordinates)
-        to = f"{where.address}_ring + {slot} * {tile.bytes}"
-        if box.count == 1:
-            em.writer.line(f"copy_box({to}, {name}, {full}, {', '.join((first, *others))});")
-            continue
-        width, rows = box.slabs
-        with em.writer.unrolled("c", box.count):
-            to, first = f"{to} + c * {rows * width * 16}", f"{first} + c * {width * CHUNK}"
-            em.writer.line(f"copy_box({to}, {name}, {full}, {', '.join((first, *others))});")
+        coordinates = [index_text(em, i, at) for i in box.coordinates]
+        _ask(em, boxes, box, f"{where.address}_ring + {slot} * {tile.bytes}", full, coordinates)
+
+
+def _ask(em: Emission, boxes: Boxes, box: Box, to: str, full: str, at: list[str]) -> None:
+    """Lines for a box, or for this block's part of it."""
+    name, (width, rows), count = em.parameters.map(box.source), box.slabs, box.count
+    copy, part = ("copy_box_to_all", boxes.rank) if box.sharers > 1 else ("copy_box", "0")
+    last, mask = len(at), f"{(1 << box.sharers) - 1}, " if box.sharers > 1 else ""
+    own = rows // box.sharers
+    if own == box.source.box[box.row_dimension]:  # parts of the rows, or all of them
+        if box.sharers > 1:
+            to = f"{to} + {part} * {own * width * 16}"
+            at = [f"{x} + {part} * {own}" if n == box.row_dimension else x for n, x in enumerate(at[:last])]
+        first = "0"
+    else:
+        count //= box.sharers
+        first = f"{part} * {count}"
+    if box.count == 1:
+        em.writer.line(f"{copy}({to}, {name}, {full}, {mask}{', '.join(at)});")
+        return
+    with em.writer.unrolled("c", count):
+        c = "c" if first == "0" else f"({first} + c)"
+        columns = f"{at[0]} + {c} * {width * CHUNK}"
+        em.writer.line(
+            f"{copy}({to} + {c} * {rows * width * 16}, {name}, {full}, {mask}{', '.join((columns, *at[1:]))});"
+        )
+
+
+def tell(em: Emission, boxes: Boxes, slot: str) -> None:
+    """Tell all sharers that this block has read a slot: a line of the one thread."""
+    with em.writer.unrolled("p", boxes.sharers):
+        em.writer.line(f"mbarrier_arrive_at(cluster_address({boxes.empty} + {slot} * 8, p));")
+
+
+def wait_empty(em: Emission, boxes: Boxes, slot: str, phase: str) -> None:
+    """Wait until all sharers have read a slot: a line of the one thread."""
+    em.writer.line(f"mbarrier_wait_for_all({boxes.empty} + {slot} * 8, {phase});")
 
 
 def wait(em: Emission, boxes: Boxes, slot: str, phase: str) -> None:

@@ -12,13 +12,26 @@ from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Input, Output
-from cleave.ir.index import Index, Max, Min, Monomial, Position, Symbol, ceildiv, index, maximum, minimum, show
+from cleave.ir.index import (
+    Index,
+    Max,
+    Min,
+    Monomial,
+    Position,
+    Symbol,
+    axes_of,
+    ceildiv,
+    index,
+    maximum,
+    minimum,
+    show,
+)
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
 from cleave.target import TARGETS
 from cleave.tile.box import UNIT_BYTES
 from cleave.tile.check import check_merge
-from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Schedule
-from cleave.tile.program import Program
+from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Multicast, Schedule
+from cleave.tile.program import Loop, Program, statements
 
 _STATIC_SHARED = 16
 """Bytes besides the tiles: the flag of a last-arriving merge; in a kernel with boxes, a multiple of their alignment."""
@@ -84,7 +97,13 @@ def _kernel(
     grid.prologue(em)
     way = schedule.merge if len(group) > 1 else "none"
     blocks = _divided(schedule, first.program, counts) if way in ("cluster", "spread") else 1
-    tiles = grid.decode(em, counts, merge.outer_axes(first.program) if blocks > 1 else ())
+    multicast = _multicast(em, counts, way)
+    neighbours = [multicast.axis] if multicast is not None else merge.outer_axes(first.program) if blocks > 1 else ()
+    tiles = grid.decode(em, counts, neighbours)
+    if multicast is not None:
+        em.rank = names.fresh("sharer")
+        tile = tiles[first.program.grid.index(multicast.axis)]
+        writer.line(f"const int {em.rank} = {tile} % {multicast.blocks};")
     counters: list[Workspace] = []
     if way == "cluster":
         parts = cluster.reserve(em, dict(zip(first.program.grid, tiles, strict=True)))
@@ -110,7 +129,9 @@ def _kernel(
     _check_shared(schedule, em, shared, bulk.ALIGNMENT if parameters.maps else _STATIC_SHARED)
     threads = 32 * first.binding.warps
     in_cluster, together = (blocks, 1) if way == "cluster" else (1, blocks)
-    shape = f"__cluster_dims__({in_cluster}, 1, 1) " if way == "cluster" else ""
+    if multicast is not None:
+        in_cluster = multicast.blocks
+    shape = f"__cluster_dims__({in_cluster}, 1, 1) " if way == "cluster" or multicast is not None else ""
     feed = "tma" if parameters.maps else "cp.async"
     text = (
         device_prelude(feed)
@@ -184,6 +205,29 @@ def _divided(schedule: Schedule, first: Program, counts: Sequence[Index]) -> int
             location=f"kernel {first.name}",
         )
     return outer[0]
+
+
+def _multicast(em: Emission, counts: Sequence[Index], way: Merge) -> Multicast | None:
+    """What a binding orders. Errors: blocks that are no neighbours in every cluster, or whose trips differ."""
+    multicast = em.binding.multicast
+    if multicast is None:
+        return None
+    a = multicast.axis
+    count = counts[em.program.grid.index(a)] if a in em.program.grid else index(1)
+    differ = [s.axis.name for s in statements(em.program.body) if isinstance(s, Loop) and a in _bounds_read(em, s)]
+    if em.feed != "tma" or way in ("cluster", "spread"):
+        why = "boxes are fetched by tma, and the cluster is not used for a merge"
+    elif count.constant is None or count.constant % multicast.blocks:
+        why = f"a number of tiles that is known and divisible, not {show(count)}"
+    elif differ:
+        why = f"trips over {', '.join(differ)} that do not depend on it"
+    else:
+        return multicast
+    raise CodegenError(f"{multicast.blocks} blocks along {a} fetch together: needed are {why}", location=em.location)
+
+
+def _bounds_read(em: Emission, s: Loop) -> frozenset[Axis]:
+    return frozenset(axes_of(em.fix(s.lower)) | axes_of(em.fix(s.upper)))
 
 
 def _chunk_number(first: Program, tiles: Sequence[str]) -> str:

@@ -271,12 +271,34 @@ def _start(em: Emission, ring: _Ring) -> None:
     if ring.boxes is not None:
         with em.writer.block(bulk.one_thread(em)):
             bulk.open_ring(em, ring.boxes)
-            with em.writer.unrolled("p", ring.slots):
-                _ask(em, ring, ring.boxes, f"{ring.first} + p * {ring.stride}", "p")
-        em.writer.line(em.team.barrier)
+            if ring.boxes.sharers == 1:
+                _ask_first(em, ring, ring.boxes)
+        em.writer.line("cluster_barrier();" if ring.boxes.sharers > 1 else em.team.barrier)
+        if ring.boxes.sharers > 1:
+            with em.writer.block(bulk.one_thread(em)):
+                _ask_first(em, ring, ring.boxes)
     if ring.tiles:
         with em.writer.unrolled("p", ring.slots - 1):
             _fetch(em, ring, f"{ring.first} + p * {ring.stride}", "p")
+
+
+def _ask_first(em: Emission, ring: _Ring, boxes: bulk.Boxes) -> None:
+    with em.writer.unrolled("p", ring.slots):
+        _ask(em, ring, boxes, f"{ring.first} + p * {ring.stride}", "p")
+
+
+def _ask_next(em: Emission, ring: _Ring, boxes: bulk.Boxes, slot: str, phase: str) -> None:
+    """After a trip: ask for the one that takes its slot, or where others read it too, the slot of the trip before."""
+    if boxes.sharers == 1:
+        _ask(em, ring, boxes, f"{ring.tile} + {ring.slots * ring.stride}", slot)
+        return
+    bulk.tell(em, boxes, slot)
+    em.writer.line(f"const int {ring.place} = {ring.tile} + {(ring.slots - 1) * ring.stride};")
+    with em.writer.block(f"if ({ring.tile} > {ring.first} && {ring.place} < {ring.high})"):
+        before = em.names.fresh("before")
+        em.writer.line(f"const int {before} = {slot} == 0 ? {ring.slots - 1} : {slot} - 1;")
+        bulk.wait_empty(em, boxes, before, f"{phase} ^ ({slot} == 0)")
+        bulk.ask(em, boxes, before)
 
 
 def _ask(em: Emission, ring: _Ring, boxes: bulk.Boxes, position: str, slot: str) -> None:
@@ -324,7 +346,7 @@ def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
         if ring.boxes is not None:
             em.writer.line(em.team.barrier)
             with em.writer.block(bulk.one_thread(em)):
-                _ask(em, ring, ring.boxes, f"{ring.tile} + {ring.slots * ring.stride}", slot)
+                _ask_next(em, ring, ring.boxes, slot, phase)
     _forget(em, s)
 
 

@@ -143,7 +143,10 @@ def _bound(k: KernelPlan) -> str:
     )
     teams = f" in {k.binding.teams} teams" if k.binding.teams > 1 else ""
     rows = f" of {16 * k.binding.row_tiles} rows" if k.binding.row_tiles > 1 else ""
-    return f"tiles {tiles or 'of one element'}; {k.binding.warps} warps{rows}{teams}, {k.binding.stages} stages"
+    cluster = f", boxes for {k.binding.multicast.blocks} blocks at once" if k.binding.multicast is not None else ""
+    return (
+        f"tiles {tiles or 'of one element'}; {k.binding.warps} warps{rows}{teams}, {k.binding.stages} stages{cluster}"
+    )
 
 
 def _told(check: Check) -> str:

@@ -56,12 +56,23 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class Multicast:
+    """Blocks of a cluster, neighbours along a grid axis, that fetch together the boxes that do not depend on it.
+
+    Each asks for its share of a box, which lands in all of them: the cache is read once for ``blocks`` of them.
+    """
+
+    axis: Axis
+    blocks: int
+
+
+@dataclass(frozen=True)
 class Binding:
     """``tiles``: axis -> elements a tile (unit axes 1); ``rows``: grid axes that form the rows of matmul tiles,
     slowest first.
 
     ``teams``: groups of warps that divide the trips of the outermost loops; each has all rows of the block.
-    ``row_tiles``: sets of sixteen rows that each warp owns.
+    ``row_tiles``: sets of sixteen rows that each warp owns. ``multicast``: what blocks fetch for one another.
     """
 
     tiles: Mapping[Axis, int]
@@ -70,6 +81,7 @@ class Binding:
     stages: int = 2
     teams: int = 1
     row_tiles: int = 1
+    multicast: Multicast | None = None
 
     @property
     def warps_a_team(self) -> int:

@@ -127,7 +127,8 @@ DEV void cluster_read_two(float& x, float& y, u32 address) {
 #undef SHARED_MEMORY
 #define SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]  // the engine's swizzle follows the bits of addresses
 struct __align__(64) TensorMap { u64 words[16]; };
-DEV void mbarrier_open(u32 address) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address) : "memory"); }
+DEV void mbarrier_open(u32 address, int arrivals = 1) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address), "r"(arrivals) : "memory"); }
 DEV void mbarrier_close(u32 address) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(address) : "memory"); }
 // Orders ordinary stores to shared memory, mbarriers among them, before boxes that are asked for later.
 DEV void boxes_may_follow() {
@@ -142,6 +143,15 @@ DEV void mbarrier_wait(u32 address, int parity) {
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
       : "=r"(over) : "r"(address), "r"(parity) : "memory");
   } while (!over); }
+// At another block's mbarrier: an address of the cluster. What this block has read may be overwritten by whoever waits there.
+DEV void mbarrier_arrive_at(u32 address) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(address) : "memory"); }
+DEV void mbarrier_wait_for_all(u32 address, int parity) {
+  u32 over;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(over) : "r"(address), "r"(parity) : "memory");
+  } while (!over); }
 #define CLEAVE_BOX "cp.async.bulk.tensor."
 #define CLEAVE_TO ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
 DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1) {
@@ -154,6 +164,20 @@ DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1, int
 DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1, int c2, int c3, int c4) {
   asm volatile(CLEAVE_BOX "5d" CLEAVE_TO "{%3, %4, %5, %6, %7}], [%2];"
     :: "r"(to), "l"(&box), "r"(address), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory"); }
+// The box lands at the same place in every block of a mask, and counts at the same mbarrier of each.
+#define CLEAVE_TO_ALL ".shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+DEV void copy_box_to_all(u32 to, const TensorMap& box, u32 address, int mask, int c0, int c1) {
+  asm volatile(CLEAVE_BOX "2d" CLEAVE_TO_ALL "{%4, %5}], [%2], %3;"
+    :: "r"(to), "l"(&box), "r"(address), "h"((u16)mask), "r"(c0), "r"(c1) : "memory"); }
+DEV void copy_box_to_all(u32 to, const TensorMap& box, u32 address, int mask, int c0, int c1, int c2) {
+  asm volatile(CLEAVE_BOX "3d" CLEAVE_TO_ALL "{%4, %5, %6}], [%2], %3;"
+    :: "r"(to), "l"(&box), "r"(address), "h"((u16)mask), "r"(c0), "r"(c1), "r"(c2) : "memory"); }
+DEV void copy_box_to_all(u32 to, const TensorMap& box, u32 address, int mask, int c0, int c1, int c2, int c3) {
+  asm volatile(CLEAVE_BOX "4d" CLEAVE_TO_ALL "{%4, %5, %6, %7}], [%2], %3;"
+    :: "r"(to), "l"(&box), "r"(address), "h"((u16)mask), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory"); }
+DEV void copy_box_to_all(u32 to, const TensorMap& box, u32 address, int mask, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile(CLEAVE_BOX "5d" CLEAVE_TO_ALL "{%4, %5, %6, %7, %8}], [%2], %3;"
+    :: "r"(to), "l"(&box), "r"(address), "h"((u16)mask), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory"); }
 // Shared by the GPU and the emulator: plain C++.
 DEV int least(int a, int b) { return a < b ? a : b; }
 DEV int greatest(int a, int b) { return a > b ? a : b; }

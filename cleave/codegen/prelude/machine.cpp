@@ -20,6 +20,7 @@ typedef int64_t i64;
 struct Dim3 { int x; };
 Dim3 blockIdx;
 
+struct View { int thread, epoch, team_epoch, warp_epoch; bool known; };  // what a thread had behind it when it told another block
 struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group; bool landed; };
 struct Fiber {
   ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, team_epoch, warp_epoch, group; std::vector<Copy> copies;
@@ -28,6 +29,7 @@ struct Fiber {
   long fence;            // when it last ordered its writes before boxes
   bool waiting;          // for a phase of an mbarrier
   std::vector<int> seen; // phases of each mbarrier that it has waited for
+  std::vector<View> heard; // of each block of the cluster, at mbarriers that it has waited for
 };
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
 struct Team { int arrived, generation; };
@@ -35,12 +37,17 @@ struct Cell {
   int write_epoch, read_epoch, flying; short writer; u32 readers;
   int write_team_epoch, read_team_epoch;  // within the team that wrote, that read last
   int write_warp_epoch, read_warp_epoch; short write_thread, reader_warp; u32 lanes;  // within the warp that wrote, that read
+  int touch_cluster_epoch;  // barriers of the cluster before the last access by a thread of this block
   int write_cluster_epoch, remote_epoch;  // barriers of the cluster before the last write, the last read by another block
   long written;             // when an ordinary write came last
   int box, phase;           // the mbarrier and phase of the box that wrote last, -1: none
   bool mbarrier;
 };
-struct Mbarrier { u32 at; int pending, phase; long bytes, opened; short opener; bool live; std::vector<std::pair<u32, u32>> boxes; };
+struct Told { int rank, phase; View view; };
+struct Mbarrier {
+  u32 at; int arrivals, pending, phase; long bytes, opened; int opened_cluster_epoch; short opener; bool live;
+  std::vector<std::pair<u32, u32>> boxes; std::vector<Told> told;
+};
 struct Flight { u32 to; int mbarrier; u64 map[16]; int corner[5]; long bytes; };
 enum Kind : u64 { INPUT, OUTPUT, SHARED_BY_BLOCKS };
 struct Range { const unsigned char *low, *high; Kind kind; };
@@ -150,6 +157,7 @@ static void check_read(u32 at, int bytes) {
   const u32 team = warps_of_team();
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
+    cell.touch_cluster_epoch = f.cluster_epoch;
     if (cell.flying || !waited_for(f, cell)) fail("race: warp %d reads shared byte %u before its copy was waited for", warp, 2 * c);
     if (cell.write_epoch == epoch) {
       if (cell.writer != warp && !(team >> cell.writer & 1 && cell.write_team_epoch != f.team_epoch)) fail("race: warp %d reads shared byte %u, warp %d writes it, no barrier between", warp, 2 * c, cell.writer);
@@ -185,7 +193,7 @@ static void check_write(u32 at, int bytes, bool box) {
         fail("race: thread %d writes shared byte %u, others of its warp read it, no barrier between, in one warp", machine.current, 2 * c);
     }
     if (box) { cell.write_epoch = -1; continue; }
-    cell.written = machine.clock; cell.box = -1;
+    cell.written = machine.clock; cell.box = -1; cell.touch_cluster_epoch = f.cluster_epoch;
     cell.write_epoch = epoch; cell.writer = (short)warp; cell.write_team_epoch = f.team_epoch;
     if (cell.remote_epoch == f.cluster_epoch) fail("race: thread %d writes shared byte %u, another block reads it, no barrier of the cluster between", machine.current, 2 * c);
     cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch; cell.write_cluster_epoch = f.cluster_epoch;
@@ -254,10 +262,10 @@ static int mbarrier_at(u32 at) {
   return -1;
 }
 static void set_mbarrier(u32 at, bool is) { for (u32 c = at / 2; c < at / 2 + 4; c++) machine.cells[c].mbarrier = is; }
-void mbarrier_open(u32 at) {
+void mbarrier_open(u32 at, int arrivals) {
   note_write(at, 8);
   set_mbarrier(at, true);
-  machine.mbarriers.push_back({at, 1, 0, 0, machine.clock, (short)machine.current, true, {}});
+  machine.mbarriers.push_back({at, arrivals, arrivals, 0, 0, machine.clock, self().cluster_epoch, (short)machine.current, true, {}, {}});
 }
 void mbarrier_close(u32 at) {
   const int i = mbarrier_at(at);
@@ -276,7 +284,7 @@ void mbarrier_close(u32 at) {
     }
 }
 void boxes_may_follow() { self().fence = ++machine.clock; }
-static void advance(Mbarrier& b) { if (b.pending == 0 && b.bytes == 0) { b.pending = 1; b.phase++; machine.progress++; } }
+static void advance(Mbarrier& b) { if (b.pending == 0 && b.bytes == 0) { b.pending = b.arrivals; b.phase++; machine.progress++; } }
 void mbarrier_expect(u32 at, int bytes) {
   Mbarrier& b = machine.mbarriers[mbarrier_at(at)];
   check_read(at, 8);
@@ -294,6 +302,65 @@ void mbarrier_wait(u32 at, int parity) {
   if ((int)f.seen.size() <= i) f.seen.resize(i + 1, 0);
   f.seen[i] = machine.mbarriers[i].phase;
 }
+// Between blocks of a cluster: a thread tells the thread that waits at another block's mbarrier what it has behind it.
+static Machine& neighbour(int rank, const char* what) {
+  if (rank < 0 || rank >= (int)machines.size()) fail("thread %d %s block %d of a cluster of %d", machine.current, what, rank, (int)machines.size());
+  Machine& other = machines[rank];
+  for (const Fiber& f : other.fibers) if (f.done) fail("thread %d %s block %d, which has ended", machine.current, what, other.block);
+  return other;
+}
+static int mbarrier_of(const Machine& other, u32 at) {
+  int i = (int)other.mbarriers.size() - 1;
+  while (i >= 0 && !(other.mbarriers[i].live && other.mbarriers[i].at == at)) i--;
+  if (i < 0) fail("thread %d: no mbarrier at shared byte %u of block %d", machine.current, at, other.block);
+  const Mbarrier& b = other.mbarriers[i];
+  if (&other != &machine && b.opened_cluster_epoch >= self().cluster_epoch) fail("thread %d uses an mbarrier of block %d, no barrier of the cluster after it was opened", machine.current, other.block);
+  if (b.opened > std::max(other.fibers[b.opener].fence, &other == &machine ? self().fence : 0)) fail("thread %d uses an mbarrier of block %d, no fence after it was opened", machine.current, other.block);
+  return i;
+}
+void mbarrier_arrive_at(u32 address) {
+  Machine& other = neighbour((int)(address / RANK_STEP), "arrives at");
+  Mbarrier& b = other.mbarriers[mbarrier_of(other, address % RANK_STEP)];
+  const Fiber& f = self();
+  if (b.pending == 0) fail("thread %d arrives at an mbarrier of block %d that has all arrivals of its phase", machine.current, other.block);
+  b.told.push_back({machine.rank, b.phase, {machine.current, f.epoch, f.team_epoch, f.warp_epoch, true}});
+  b.pending--;
+  advance(b);
+}
+void mbarrier_wait_for_all(u32 at, int parity) {
+  mbarrier_wait(at, parity);
+  const Mbarrier& b = machine.mbarriers[mbarrier_at(at)];
+  Fiber& f = self();
+  f.heard.resize(machines.size(), {0, 0, 0, 0, false});
+  for (const Told& t : b.told) if (t.phase < b.phase) f.heard[t.rank] = t.view;
+}
+// Whether what threads of another block did to a place is behind the thread that told this one, or a barrier of the cluster.
+static void check_behind(Machine& other, u32 at, int bytes) {
+  const Fiber& f = self();
+  const View view = other.rank < (int)f.heard.size() ? f.heard[other.rank] : View{0, 0, 0, 0, false};
+  const int warp = view.thread / 32, size = other.team_warps;
+  const u32 mine = 1u << warp, team = (size == 32 ? ~0u : (1u << size) - 1) << warp / size * size;
+  for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
+    Cell& cell = other.cells[c];
+    const char* why = nullptr;
+    if (cell.flying) why = "a copy to it is under way";
+    else if (!view.known) why = cell.touch_cluster_epoch >= f.cluster_epoch ? "it was used after the last barrier of the cluster" : nullptr;
+    else if (!waited_for(other.fibers[view.thread], cell)) why = "nobody there has waited for the box before";
+    else if (cell.read_epoch > view.epoch || cell.write_epoch > view.epoch) why = "it was used after that block told";
+    else {
+      if (cell.read_epoch == view.epoch && ((cell.readers & ~team) || ((cell.readers & ~mine) && cell.read_team_epoch >= view.team_epoch)
+          || (cell.reader_warp == warp && cell.read_warp_epoch >= view.warp_epoch && (cell.lanes & ~(1u << view.thread % 32)))))
+        why = "others there may be reading it";
+      const bool same = cell.writer == warp;
+      if (cell.write_epoch == view.epoch && (same ? cell.write_thread != view.thread && cell.write_warp_epoch >= view.warp_epoch
+          : !(team >> cell.writer & 1) || cell.write_team_epoch >= view.team_epoch))
+        why = "others there may be writing it";
+    }
+    if (why == nullptr && cell.written > other.fibers[cell.write_thread < 0 ? view.thread : cell.write_thread].fence) why = "no fence after ordinary writes";
+    if (why != nullptr) fail("race: thread %d asks for a box over shared byte %u of block %d: %s", machine.current, 2 * c, other.block, why);
+    cell.write_epoch = -1;
+  }
+}
 // The map as the emulator packs it: address, axes, bytes of a box's row, of an element, then five each of extents, box, and strides
 // in bytes, 16 bits for the box.
 struct Map {
@@ -307,24 +374,31 @@ struct Map {
   }
   i64 count() const { i64 n = 1; for (int i = 0; i < rank; i++) n *= box[i]; return n; }
 };
-void copy_box_at(u32 to, const u64* words, u32 at, const int* coordinates, int rank) {
-  const Map map(words);
-  const int i = mbarrier_at(at);
-  Mbarrier& b = machine.mbarriers[i];
-  if (rank != map.rank) fail("thread %d gives %d coordinates for a map of %d axes", machine.current, rank, map.rank);
-  if (to % (8 * map.swizzle)) fail("thread %d asks for a box at shared byte %u, no multiple of %d", machine.current, to, 8 * map.swizzle);
-  if (b.opened > std::max(self().fence, machine.fibers[b.opener].fence)) fail("thread %d asks for a box, no fence after the mbarrier was opened", machine.current);
+static void ask(Machine& other, u32 to, const Map& map, const u64* words, u32 at, const int* coordinates) {
+  const int i = mbarrier_of(other, at);
+  Mbarrier& b = other.mbarriers[i];
   const long bytes = (long)map.count() * map.item;
-  machine.clock++;
-  for (u32 c = to; c < to + bytes; c += 16) check_write(c, 16, true);
-  for (u32 c = to / 2; c < (to + bytes) / 2; c++) { machine.cells[c].flying++; machine.cells[c].box = i; machine.cells[c].phase = b.phase; }
-  refuse_mbarrier(to, (int)bytes);
+  if (&other == &machine) { machine.clock++; for (u32 c = to; c < to + bytes; c += 16) check_write(c, 16, true); }
+  else { shared_inside(to, (int)bytes); check_behind(other, to, (int)bytes); }
+  for (u32 c = to / 2; c < (to + bytes) / 2; c++) {
+    Cell& cell = other.cells[c];
+    if (cell.mbarrier) fail("thread %d asks for a box over an mbarrier at shared byte %u", machine.current, 2 * c);
+    cell.flying++; cell.box = i; cell.phase = b.phase;
+  }
   const std::pair<u32, u32> region = {to, to + (u32)bytes};
   if (std::find(b.boxes.begin(), b.boxes.end(), region) == b.boxes.end()) b.boxes.push_back(region);
   Flight flight = {to, i, {}, {}, bytes};
   memcpy(flight.map, words, sizeof flight.map);
-  memcpy(flight.corner, coordinates, rank * sizeof(int));
-  machine.flights.push_back(flight);
+  memcpy(flight.corner, coordinates, map.rank * sizeof(int));
+  other.flights.push_back(flight);
+}
+// ``mask``: the blocks of the cluster in which the box lands; 0: this one.
+void copy_box_at(u32 to, const u64* words, u32 at, int mask, const int* coordinates, int rank) {
+  const Map map(words);
+  if (rank != map.rank) fail("thread %d gives %d coordinates for a map of %d axes", machine.current, rank, map.rank);
+  if (to % (8 * map.swizzle)) fail("thread %d asks for a box at shared byte %u, no multiple of %d", machine.current, to, 8 * map.swizzle);
+  if (mask == 0) { ask(machine, to, map, words, at, coordinates); return; }
+  for (int r = 0; r < 32; r++) if (mask >> r & 1) ask(neighbour(r, "asks for a box in"), to, map, words, at, coordinates);
 }
 static void land(int which) {
   Machine& m = machine;
@@ -375,14 +449,14 @@ const float* half_table() {
 static void start_block(void (*entry)(int)) {
   Machine& m = machine;
   std::fill(m.shared.begin(), m.shared.end(), 0xff);
-  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0, -1, -1, 0, -1, -1, false});
+  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0, -1, -1, -1, 0, -1, -1, false});
   m.arrived = m.generation = 0; m.arrival = -1; m.seen = -1; m.idle = m.progress = 0; m.clock = 0; m.mbarriers.clear(); m.flights.clear();
   for (Warp& w : m.warps) w.arrived = w.generation = 0;
   for (Team& t : m.teams) t.arrived = t.generation = 0;
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
     f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.group = 0; f.copies.clear();
-    f.wrote = -1; f.cluster_epoch = 0; f.fence = 0; f.waiting = false; f.seen.clear();
+    f.wrote = -1; f.cluster_epoch = 0; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear();
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
     makecontext(&f.context, (void (*)())entry, 1, i);
