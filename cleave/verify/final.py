@@ -24,7 +24,7 @@ from cleave.ir.op import FLOATS, round_to
 from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, footprint, split_values
 from cleave.verify.metric import ALGEBRA, Comparison, Tolerance, compare, graph_tolerance, least_operand, magnitude
 from cleave.verify.reference import References
-from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, materialised, stored, values_at
+from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, materialised, stored, sweeps, values_at
 from cleave.verify.verdict import Check, Outcome, Step
 
 Array = NDArray[Any]
@@ -55,7 +55,7 @@ def check_at_shape(
     references: References | None = None,
     step: Step = Step.GRAPH_HALF,
 ) -> Check:
-    """Compare at the user's sizes, at the first, the last and random positions of every output axis."""
+    """Compare at the user's sizes: at the ends and at random positions of every output axis, and all over each."""
     known = {s.name for s in c.origin.symbols}
     references = References(c.origin) if references is None else references
     try:
@@ -143,7 +143,9 @@ def _reference_points(
     s = stored(o, magnitude(o.term))
     extents = greatest_extents(s.axes, dims, inputs)
     wanted = {a: edge_positions(extents[a], rng) for a in s.axes}
-    return _Points(o, s, [(at, values_at(s, inputs, dims, at)) for at in choices(s, inputs, dims, wanted, limit)])
+    chosen = [*choices(s, inputs, dims, wanted, limit)]
+    chosen += sweeps(s, inputs, dims, rng) if chosen else []
+    return _Points(o, s, [(at, values_at(s, inputs, dims, at)) for at in chosen])
 
 
 def _compared_points(

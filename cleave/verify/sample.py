@@ -27,6 +27,11 @@ _FLOAT64 = np.dtype(np.float64)
 _SIGN = np.uint64(1)
 _STORED = 4_000_000
 """Elements up to which a drawn input is stored: all candidates read it, and reading is quicker than drawing."""
+_TOGETHER = 256
+"""Positions on small axes that a sweep takes together: a mistake in one head of one group."""
+_BUDGET = 1_000_000
+"""Elements of the largest array of a sweep."""
+_FEWEST = 4
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
@@ -161,3 +166,47 @@ def edge_positions(extent: int, rng: np.random.Generator, tiles: Sequence[int] =
         tail = (extent - 1) // tile * tile
         wished |= {tail - 1, tail, min(tile, extent) - 1}
     return np.array(sorted(p for p in wished if 0 <= p < extent))
+
+
+def sweeps(
+    s: Stored, inputs: Mapping[str, Any], dims: Mapping[str, int], rng: np.random.Generator
+) -> list[dict[Axis, Array]]:
+    """Positions all over one axis, at the last and a random position of the others; small axes go together.
+
+    A mistake in one head, in one block or beyond some row shows there. How many positions depends on what one costs.
+    """
+    extents = greatest_extents(axes_in(s.terms, s.indices), dims, cast("Mapping[str, Array]", inputs))
+    small: list[Axis] = []
+    for a in sorted(s.axes, key=lambda a: (extents[a], a.name)):
+        if prod(extents[b] for b in (*small, a)) <= _TOGETHER:
+            small.append(a)
+    groups = [small, *([a] for a in s.axes if a not in small)]
+    made = (_sweep(s, group, extents, rng) for group in groups if any(extents[a] > 1 for a in group))
+    return [at for at in made if at is not None]
+
+
+def _sweep(
+    s: Stored, group: Sequence[Axis], extents: Mapping[Axis, int], rng: np.random.Generator
+) -> dict[Axis, Array] | None:
+    """As many positions on the axes of a group as the budget allows; None where it allows too few to be of use."""
+    rest = {a: _last_and_another(extents[a], rng) for a in s.axes if a not in group}
+    count = max((extents[a] for a in group), default=0)
+    while count > _FEWEST:
+        at = {**{a: spread(extents[a], count, rng) for a in group}, **rest}
+        size = footprint(s.terms, {**extents, **{a: len(p) for a, p in at.items()}})
+        if size <= _BUDGET:
+            return at
+        count = max(count // 2, count * _BUDGET // size - 2)
+    return None
+
+
+def _last_and_another(extent: int, rng: np.random.Generator) -> Array:
+    return np.unique([max(extent - 1, 0), int(rng.integers(0, max(extent, 1)))])
+
+
+def spread(extent: int, count: int, rng: np.random.Generator) -> Array:
+    """Both ends and one random position in each of ``count`` equal parts of an axis; all of it where that is less."""
+    if extent <= count:
+        return np.arange(extent)
+    borders = np.linspace(0, extent, count + 1).astype(int)
+    return np.unique([0, extent - 1, *rng.integers(borders[:-1], borders[1:]).tolist()])
