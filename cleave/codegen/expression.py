@@ -55,6 +55,7 @@ _MAPS = {
     "neg": "(-{})",
     "abs": "fabsf({})",
     "sq": "square({})",
+    "round": "rintf({})",
     "exp": "exp_of({})",
     "exp_diff": "exp_diff({}, {})",
     "log": "log_of({})",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleave.frontend import reduce
+from cleave.frontend import reduce, rotate
 from cleave.frontend.context import current, fail
 from cleave.frontend.einsum import einsum, matmul
 from cleave.frontend.spec import is_unit
@@ -99,6 +99,11 @@ def abs(x: TensorLike) -> Tensor:
     return unary("abs", x)
 
 
+def round(x: TensorLike) -> Tensor:
+    """The nearest whole number, an even one if two are as near; no rewrite moves anything across it."""
+    return unary("round", x)
+
+
 def tanh(x: TensorLike) -> Tensor:
     return unary("tanh", x)
 
@@ -158,6 +163,16 @@ def value(x: TensorLike) -> Tensor:
     return Tensor(term(operand), operand.slots, None if is_integer(operand) else operand.storage)
 
 
+def rotary(x: TensorLike, cos: TensorLike, sin: TensorLike, pair: str | int = -2) -> Tensor:
+    """Rotary position embedding: x[0] cos − x[1] sin and x[1] cos + x[0] sin, 0 and 1 along the axis ``pair``.
+
+    A head whose halves are rotated against one another ("rotate half") is two axes, ``(pair=2 freq)``. Written as one
+    contraction over the pair with a table of cos and sin, so that the product that makes x stays one product. ``cos``
+    and ``sin`` have axes that x has.
+    """
+    return rotate.rotary(tensor(x), tensor(cos), tensor(sin), pair)
+
+
 def causal(x: Tensor, query: str | int = -2, key: str | int = -1) -> Tensor:
     """The mask key <= query + (number of keys − number of queries), aligned at the last query, along axes of x."""
     queries, keys = x.position(query), x.position(key)
@@ -181,6 +196,8 @@ __all__: Sequence[str] = [
     "position",
     "reciprocal",
     "reciprocal0",
+    "rotary",
+    "round",
     "rsqrt",
     "sigmoid",
     "silu",

@@ -76,6 +76,7 @@ MAPS: dict[str, MapOp] = _table(
     MapOp("neg", 1, np.negative),
     MapOp("abs", 1, np.abs),
     MapOp("sq", 1, np.square),
+    MapOp("round", 1, np.rint),
     MapOp("exp", 1, np.exp, transcendental=True),
     MapOp("exp_diff", 2, _exp_diff, transcendental=True),
     MapOp("log", 1, np.log, transcendental=True),

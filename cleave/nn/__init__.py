@@ -3,8 +3,12 @@
 attention.py         softmax(q kᵀ · scale) v: heads in groups, masks, soft cap, biases, QK norm; scores.py its options
 linear_attention.py  f(q) f(k)ᵀ v
 matmul.py            a b, (q kᵀ) v, row sums of a product, low-rank corrections
+mla.py               latent attention in decode: keys and values are one tensor, or projected from it
 mlp.py               silu(x w1) · (x w2)
 norm.py              RMS and layer norms, in front of a product and between residual sums
+projection.py        attention with the projections of queries, keys and values
+quantised.py         per-token absmax quantisation in front of a product
+rope.py              rotary position embeddings, alone and on queries and keys
 softmax.py           along rows, and in front of a product
 operators.py         OPERATORS: every one by name, with the dims and options that a user may give
 workloads.py         WORKLOADS: the sizes at which they are compared
@@ -13,9 +17,13 @@ workloads.py         WORKLOADS: the sizes at which they are compared
 from cleave.nn.attention import attention, qk_norm_attention
 from cleave.nn.linear_attention import linear_attention
 from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
+from cleave.nn.mla import mla_decode, mla_projected
 from cleave.nn.mlp import swiglu
 from cleave.nn.norm import layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
 from cleave.nn.operators import OPERATORS, Operator, instantiate
+from cleave.nn.projection import qkv_attention
+from cleave.nn.quantised import quantised_matmul
+from cleave.nn.rope import rope, rope_attention
 from cleave.nn.softmax import softmax, softmax_matmul
 from cleave.nn.workloads import WORKLOADS, Workload
 
@@ -32,11 +40,17 @@ __all__ = [
     "matmul",
     "matmul_matmul",
     "matmul_rowsum",
+    "mla_decode",
+    "mla_projected",
     "norm_residual_norm",
     "qk_norm_attention",
+    "qkv_attention",
+    "quantised_matmul",
     "residual_rmsnorm",
     "rmsnorm",
     "rmsnorm_matmul",
+    "rope",
+    "rope_attention",
     "softmax",
     "softmax_matmul",
     "swiglu",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cleave.errors import ShapeError
 
-DERIVED = ("group", "kv_heads")
+DERIVED = ("group", "kv_heads", "freq")
 """Dims of graphs that follow from those that a user binds."""
 
 
@@ -40,6 +40,15 @@ def one_key_head(bindings: Mapping[str, int]) -> dict[str, int]:
     if "h" in values:
         values["group"] = values.pop("h")
     return values | {"kv_heads": 1}
+
+
+def rotated(bindings: Mapping[str, int]) -> dict[str, int]:
+    """A head of size d is two halves that are rotated against one another; v has size d unless bound."""
+    values = grouped(bindings)
+    size = values.pop("d", None)
+    if size is not None and size % 2:
+        raise ShapeError(f"d = {size}: a head of even size is rotated", location="rope")
+    return values if size is None else {**values, "freq": size // 2}
 
 
 def alike(bindings: Mapping[str, int]) -> dict[str, int]:

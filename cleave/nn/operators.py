@@ -13,8 +13,12 @@ from cleave.nn import heads
 from cleave.nn.attention import attention, qk_norm_attention
 from cleave.nn.linear_attention import linear_attention
 from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
+from cleave.nn.mla import mla_decode, mla_projected
 from cleave.nn.mlp import swiglu
 from cleave.nn.norm import layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
+from cleave.nn.projection import qkv_attention
+from cleave.nn.quantised import quantised_matmul
+from cleave.nn.rope import rope, rope_attention
 from cleave.nn.softmax import softmax, softmax_matmul
 
 Bindings = Mapping[str, int]
@@ -91,11 +95,32 @@ OPERATORS: dict[str, Operator] = {
             weights=("gain_q", "gain_k"),
             resolve=heads.grouped,
         ),
+        Operator("rope", rope, ("h", "s", "d"), ("freq",), resolve=heads.rotated),
+        Operator("rope_attention", rope_attention, _HEADS, ("group", "freq", "e"), resolve=heads.rotated),
+        Operator("mla", attention, _ONE_KIND_OF_HEADS, _FIXED_HEADS, resolve=heads.own_key_heads),
+        Operator("mla_decode", mla_decode, ("b", "h", "t", "r", "p"), ("r", "p")),
+        Operator(
+            "mla_projected",
+            mla_projected,
+            ("b", "h", "t", "d", "e", "r", "p"),
+            ("d", "e", "r", "p"),
+            weights=("wk", "wv"),
+            resolve=heads.alike,
+        ),
+        Operator(
+            "qkv_attention",
+            qkv_attention,
+            ("h", "s", "t", "m", "d", "e"),
+            ("d", "e"),
+            weights=("wq", "wk", "wv"),
+            resolve=heads.alike,
+        ),
         Operator("linear_attention", linear_attention, ("h", "s", "t", "d", "e"), ("d", "e"), resolve=heads.alike),
         Operator("matmul", matmul, ("m", "n", "k"), weights=("b",)),
         Operator("matmul_matmul", matmul_matmul, ("h", "s", "t", "d", "e"), ("d", "e"), resolve=heads.alike),
         Operator("matmul_rowsum", matmul_rowsum, ("m", "n", "k"), weights=("w",)),
         Operator("lora", lora, ("m", "n", "k", "r"), ("r",), weights=("w", "a", "b")),
+        Operator("quantised_matmul", quantised_matmul, ("m", "n", "k"), weights=("w", "scale")),
         Operator("softmax", softmax, ("m", "n")),
         Operator("softmax_matmul", softmax_matmul, ("m", "k", "n"), weights=("w",)),
         Operator("swiglu", swiglu, ("m", "n", "k"), weights=("w1", "w2")),

@@ -41,7 +41,7 @@ class ScoreOptions:
 
     def applied(self, scores: Tensor, head: Dim, **more: Tensor) -> Tensor:
         """Scores over axes that end in s and t; ``head`` is the extent that the default scale is made of."""
-        scores = scores * (ops.rsqrt(head) if self.scale is None else self.scale)
+        scores = scores * self.factor(head)
         if self.soft_cap is not None:
             scores = ops.tanh(scores / self.soft_cap) * self.soft_cap
         if self.alibi:
@@ -50,6 +50,9 @@ class ScoreOptions:
             scores = scores + more["bias"]
         mask = self._mask(scores)
         return scores if mask is None else ops.where(mask, scores, -inf)
+
+    def factor(self, head: Dim) -> Tensor:
+        return ops.rsqrt(head) if self.scale is None else ops.value(self.scale)
 
     def _mask(self, scores: Tensor) -> Tensor | None:
         left, right = self._sides()

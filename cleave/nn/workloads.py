@@ -81,6 +81,8 @@ NINE: tuple[Workload, ...] = (
     *_both("swiglu", "swiglu", "m", {"k": 4096, "n": 14336}),
     *_both("rmsnorm_matmul", "rmsnorm_matmul", "m", {"k": 4096, "n": 6144}),
     *_attentions(),
+    Workload("mla", "prefill", "mla", _rows("s", PREFILL, {"b": 1, "h": 128, "t": KEYS, "d": 192, "e": 128})),
+    Workload("mla", "decode", "mla_decode", _rows("t", (1024, 2048, 4096), {"b": 128, "h": 128, "r": 512, "p": 64})),
 )
 
 _QUERIES = (2048, 8192)
@@ -113,6 +115,29 @@ EXTENSION: tuple[Workload, ...] = (
     Workload("lora", "decode", "lora", _rows("m", (1, 16), _LORA), source="Mirage"),
     Workload("norm_residual_norm", "prefill", "norm_residual_norm", _rows("m", PREFILL, {"n": 4096}), source="Mirage"),
     Workload("residual_rmsnorm", "prefill", "residual_rmsnorm", _rows("m", PREFILL, {"n": 4096}), source="Mirage"),
+    Workload(
+        "qkv_attention",
+        "decode",
+        "qkv_attention",
+        ({"h": 32, "s": 16, "t": 1024, "m": 4096, "d": 128},),
+        source="Trinity",
+    ),
+    *_both("quantised_matmul", "quantised_matmul", "m", {"k": 4096, "n": 4096}, "RedFuser"),
+    Workload(
+        "mla_projected",
+        "decode",
+        "mla_projected",
+        _rows("t", (1024, 2048, 4096), {"b": 16, "h": 16, "d": 128, "r": 512, "p": 64}),
+        source="extension",
+    ),
+    Workload(
+        "rope_attention",
+        "prefill",
+        "rope_attention",
+        tuple({"b": 1, "h": 32, "kv_heads": 8, "s": n, "t": n, "d": 128} for n in _QUERIES),
+        _CAUSAL,
+        "extension",
+    ),
     _masked("causal", _CAUSAL),
     _masked("window 1024", {"window": 1024}),
     _masked("soft cap", {"causal": True, "soft_cap": 50.0}),

@@ -30,7 +30,9 @@ class Unknown(Enum):
 Fact = float | Unknown
 FINITE, ANY = Unknown.FINITE, Unknown.ANY
 
-_TOTAL_ON_FINITE = frozenset({"add", "sub", "mul", "maximum", "minimum", "neg", "abs", "sq", "tanh", "sigmoid", "silu"})
+_TOTAL_ON_FINITE = frozenset(
+    {"add", "sub", "mul", "maximum", "minimum", "neg", "abs", "sq", "round", "tanh", "sigmoid", "silu"}
+)
 """Operations that are finite on finite operands; overflow of the storage type is the verifier's business."""
 
 

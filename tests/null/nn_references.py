@@ -82,6 +82,50 @@ def qk_norm_attention(x: Arrays, *, eps: float = 1e-6, **options: Any) -> Arrays
     return attention(normed, **options)
 
 
+def rotated(x: Array, cos: Array, sin: Array) -> Array:
+    """As in Llama: x cos + rotate_half(x) sin, both tables written twice along the head."""
+    half = x.shape[-1] // 2
+    turned = np.concatenate([-x[..., half:], x[..., :half]], axis=-1)
+    return x * np.concatenate([cos, cos], axis=-1) + turned * np.concatenate([sin, sin], axis=-1)
+
+
+def rope_attention(x: Arrays, **options: Any) -> Arrays:
+    s, t = x["q"].shape[2], x["k"].shape[2]
+    rows = np.arange(s) + t - s
+    q = rotated(x["q"], x["cos"][rows], x["sin"][rows])
+    return attention({"q": q, "k": rotated(x["k"], x["cos"], x["sin"]), "v": x["v"]}, **options)
+
+
+def mla_decode(x: Arrays, *, lse: bool = False, scale: float = 192**-0.5) -> Arrays:
+    out, log_sums = np.zeros(x["q"].shape), np.full(x["q"].shape[:2], -np.inf)
+    for b, h in np.ndindex(*x["q"].shape[:2]):
+        scores = (x["kv"][b] @ x["q"][b, h] + x["k_pe"][b] @ x["q_pe"][b, h]) * scale
+        out[b, h] = softmax_row(scores) @ x["kv"][b]
+        log_sums[b, h] = lse_row(scores)
+    return {"out": out, "lse": log_sums} if lse else {"out": out}
+
+
+def mla_projected(x: Arrays, *, scale: float = 192**-0.5) -> Arrays:
+    """In the absorbed form."""
+    absorbed = np.einsum("bhd,hrd->bhr", x["q"], x["wk"])
+    latent = mla_decode({**x, "q": absorbed}, scale=scale)["out"]
+    return {"out": np.einsum("bhr,hre->bhe", latent, x["wv"])}
+
+
+def qkv_attention(x: Arrays, **options: Any) -> Arrays:
+    q, k, v = (np.einsum("sm,mhd->hsd", x[a], x[w])[None] for a, w in (("x", "wq"), ("y", "wk"), ("y", "wv")))
+    return {"out": attention({"q": q, "k": k, "v": v}, **options)["out"][0]}
+
+
+def quantised_matmul(x: Arrays, *, levels: int = 127) -> Arrays:
+    out = np.zeros((len(x["x"]), x["w"].shape[1]))
+    for i, row in enumerate(x["x"]):
+        peak = np.abs(row).max(initial=0.0)
+        if peak:
+            out[i] = np.round(row / peak * levels) @ x["w"] * x["scale"] * peak / levels
+    return {"out": out}
+
+
 def linear_attention(x: Arrays, *, normalised: bool = True) -> Arrays:
     q, k = (np.where(a > 0, a + 1, np.exp(a)) for a in (x["q"], x["k"]))
     state = np.einsum("htd,hte->hde", k, x["v"])
@@ -117,6 +161,13 @@ REFERENCES: dict[str, Callable[..., Arrays]] = {
     "gqa": attention,
     "mqa": attention,
     "qk_norm_attention": qk_norm_attention,
+    "rope": lambda x: {"out": rotated(x["x"], x["cos"], x["sin"])},
+    "rope_attention": rope_attention,
+    "mla": attention,
+    "mla_decode": mla_decode,
+    "mla_projected": mla_projected,
+    "qkv_attention": qkv_attention,
+    "quantised_matmul": quantised_matmul,
     "linear_attention": linear_attention,
     "matmul": lambda x: {"out": x["a"] @ x["b"]},
     "matmul_matmul": lambda x: {"out": x["q"] @ (x["k"].swapaxes(1, 2) @ x["v"])},

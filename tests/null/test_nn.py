@@ -19,6 +19,11 @@ from cleave.ir.text import parse_graph
 from cleave.search import search
 from tests.null.nn_references import REFERENCES
 
+
+def without_kv_heads(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {name: size for name, size in sizes.items() if name != "kv_heads"}
+
+
 HEADS = (
     {"b": 2, "h": 6, "kv_heads": 3, "s": 5, "t": 7, "d": 4, "e": 3},
     {"b": 1, "h": 2, "kv_heads": 1, "s": 6, "t": 2, "d": 4, "e": 5},
@@ -36,6 +41,15 @@ PLAIN_HEADS = (
     {"h": 3, "s": 4, "t": 0, "d": 2, "e": 5},
 )
 
+EVEN_HEADS = tuple({**x, "d": 2 * x["d"]} for x in (HEADS[0], {**ONE_KEY, "s": 1}, {**ONE_KEY, "t": 6}))
+LATENT = tuple(
+    {"b": b, "h": h, "t": t, "r": r, "p": p} for b, h, t, r, p in ((2, 3, 7, 4, 2), (1, 2, 1, 1, 1), (2, 3, 0, 5, 2))
+)
+PROJECTED = tuple(
+    {"h": h, "s": s, "t": t, "m": m, "d": d, "e": e}
+    for h, s, t, m, d, e in ((2, 5, 7, 6, 4, 3), (1, 6, 2, 1, 2, 5), (3, 4, 0, 2, 5, 1))
+)
+
 CASES: tuple[tuple[str, Mapping[str, Any], tuple[Mapping[str, int], ...]], ...] = (
     ("attention", {"lse": True}, ATTENTION),
     ("attention", {"causal": True, "lse": True}, ATTENTION),
@@ -46,10 +60,19 @@ CASES: tuple[tuple[str, Mapping[str, Any], tuple[Mapping[str, int], ...]], ...] 
     ("attention", {"soft_cap": 1.3, "causal": True}, ATTENTION),
     ("attention", {"bias": True, "lse": True}, ATTENTION),
     ("attention", {"alibi": True, "causal": True}, ATTENTION),
-    ("mha", {"causal": True}, tuple({k: v for k, v in x.items() if k != "kv_heads"} for x in ATTENTION)),
+    ("mha", {"causal": True}, tuple(map(without_kv_heads, ATTENTION))),
     ("gqa", {}, ATTENTION),
-    ("mqa", {"lse": True, "alibi": True}, tuple({k: v for k, v in x.items() if k != "kv_heads"} for x in ATTENTION)),
+    ("mqa", {"lse": True, "alibi": True}, tuple(map(without_kv_heads, ATTENTION))),
     ("qk_norm_attention", {"causal": True, "lse": True, "eps": 1e-2}, ATTENTION),
+    ("rope", {}, ({"h": 2, "s": 5, "d": 6}, {"h": 1, "s": 1, "d": 2}, {"h": 3, "s": 0, "d": 4})),
+    ("rope_attention", {"causal": True, "lse": True}, EVEN_HEADS),
+    ("mla", {"causal": True}, tuple(map(without_kv_heads, HEADS))),
+    ("mla_decode", {"lse": True}, LATENT),
+    ("mla_decode", {"scale": 0.4}, LATENT[:1]),
+    ("mla_projected", {}, tuple({**x, "d": 3, "e": 7} for x in LATENT)),
+    ("qkv_attention", {"causal": True}, PROJECTED),
+    ("quantised_matmul", {}, (*ROWS, NO_TERMS)),
+    ("quantised_matmul", {"levels": 3}, ROWS),
     ("linear_attention", {}, PLAIN_HEADS),
     ("linear_attention", {"normalised": False}, PLAIN_HEADS),
     ("matmul", {}, (*ROWS, NO_TERMS)),
@@ -129,7 +152,7 @@ def test_options_that_are_not_given_bring_no_input() -> None:
 def test_workloads_are_graphs(w: nn.Workload) -> None:
     for number in range(len(w.sizes)):
         g, dims = w.build(number)
-        assert set(dims) == {s.name for s in g.symbols}
+        assert set(dims) >= {s.name for s in g.symbols if s.value is None}
         assert set(w.weights) <= {i.name for i in g.inputs}
     assert w.build()[1] == w.build(len(w.sizes) // 2)[1]
 
@@ -185,6 +208,8 @@ KNOWN = ", ".join(nn.OPERATORS)
         ("attention", {}, {"soft_cap": 0.0}, "attention: soft_cap = 0.0: a finite number > 0 is expected"),
         ("attention", {}, {"scale": float("inf")}, "attention: scale = inf: a finite number is expected"),
         ("attention", {}, {"base2": True}, "attention: base2 is the base of lse: ask for lse too"),
+        ("rope", {"d": 5}, {}, "rope: d = 5: a head of even size is rotated"),
+        ("quantised_matmul", {}, {"levels": 0}, "quantised_matmul: levels = 0: a whole number >= 1 is expected"),
         ("rmsnorm", {}, {"eps": -1.0}, "rmsnorm: eps = -1.0: a finite number >= 0 is expected"),
     ],
 )
@@ -192,3 +217,9 @@ def test_errors(name: str, bindings: dict[str, int], options: dict[str, object],
     with pytest.raises(CleaveError) as caught:
         nn.instantiate(name, bindings, **options)
     assert str(caught.value) == message
+
+
+def test_rotated_rows_have_a_position_in_the_tables(rng: np.random.Generator) -> None:
+    g, dims = nn.instantiate("rope_attention", {"b": 1, "h": 1, "s": 3, "t": 2, "d": 4})
+    with pytest.raises(CleaveError, match=r"rope_attention: constraint dim.s <= dim.t does not hold for s = 3, t = 2"):
+        interpret(g, drawn(g, {**dims, "group": 1}, rng), dims)
