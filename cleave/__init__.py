@@ -2,6 +2,7 @@
 
     dims, trace, ops, nn                       make graphs
     search, verify, schedule, emit, optimize   the phases, and all of them in order
+    export                                     graphs and candidates as programs of PyTorch and ONNX
     Rulebook, Target, Config, load             rules, GPUs, settings, saved results
     CleaveError                                every error that a caller can mend
     testing                                    strategies for property tests of rules and graphs
@@ -17,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cleave import export as export
     from cleave import nn as nn
     from cleave import testing as testing
     from cleave.config import Config as Config
@@ -46,6 +48,7 @@ PUBLIC = {
     "emit": "cleave.pipeline:emit",
     "optimize": "cleave.pipeline:optimize",
     "load": "cleave.pipeline:load",
+    "export": "cleave.export",
     "Rulebook": "cleave.rewrite.rulebook:Rulebook",
     "Target": "cleave.target:Target",
     "Config": "cleave.config:Config",
@@ -111,6 +114,7 @@ __all__ = [
     "Target",
     "dims",
     "emit",
+    "export",
     "load",
     "nn",
     "ops",

@@ -31,7 +31,7 @@ def test_version_is_that_of_the_distribution() -> None:
 @pytest.mark.parametrize("name", sorted(cleave.PUBLIC))
 def test_every_public_name_is_there(name: str) -> None:
     found = getattr(cleave, name)
-    assert isinstance(found, types.ModuleType) == (name in {"nn", "ops", "testing"})
+    assert isinstance(found, types.ModuleType) == (name in {"export", "nn", "ops", "testing"})
     assert name in dir(cleave)
 
 
