@@ -23,7 +23,9 @@ from cleave.ir.graph import Graph
 from cleave.saved import check_place
 
 if TYPE_CHECKING:
+    from cleave.rewrite import Rule
     from cleave.search import Round
+    from cleave.testing import Proof
     from cleave.verify import Verdict
 
 # ---- optimize
@@ -220,6 +222,7 @@ def rules(options: argparse.Namespace) -> int:
                 "class": str(r.exactness),
                 "assumes": [str(a) for a in r.assumes],
                 "guards": r.guards,
+                "proof": r.proof,
                 "source": r.source,
             }
             for r in book.rules
@@ -229,7 +232,7 @@ def rules(options: argparse.Namespace) -> int:
 
 
 def _check_rules(options: argparse.Namespace) -> int:
-    """Read the files and test each of their rules by itself."""
+    """Read the files, and test and try to prove each of their rules by itself."""
     from importlib.util import find_spec
 
     from cleave.rewrite.rulebook import Rulebook
@@ -241,20 +244,36 @@ def _check_rules(options: argparse.Namespace) -> int:
     chosen = [r for r in book.rules if r.file.resolve() in files]
     if not chosen:
         raise BadInput(f"{options.files[0]}: holds no rule")
-    if find_spec("hypothesis") is None:
-        raise BadInput("rules check: hypothesis is not installed (pip install cleave[test])")
+    for module, package in (("hypothesis", "hypothesis"), ("z3", "z3-solver")):
+        if find_spec(module) is None:
+            raise BadInput(f"rules check: {package} is not installed (pip install cleave[test])")
     keep_out_of_the_working_directory()
-    from cleave.testing import Outcome, examine_rule
+    from cleave.testing import Outcome, examine_rule, prove_rule
 
-    reports = [examine_rule(r, book) for r in chosen]
+    checks = [(r, examine_rule(r, book), prove_rule(r, book)) for r in chosen]
     if options.json:
-        rows = [
-            {"rule": r.subject, "outcome": str(r.outcome), "instances": r.instances, "text": str(r)} for r in reports
-        ]
-        print_json(rows)
+        print_json(
+            [
+                {
+                    "rule": r.name,
+                    "outcome": str(tested.outcome),
+                    "instances": tested.instances,
+                    "text": str(tested),
+                    "proved": proof.proved,
+                    "proof": str(proof),
+                }
+                for r, tested, proof in checks
+            ]
+        )
     else:
-        print_text("\n".join(str(r) for r in reports))
-    return EXIT_OK if all(r.outcome is Outcome.SOUND for r in reports) else EXIT_FAILED
+        print_text("\n".join(f"{tested}\n{proof}{_overstated(r, proof)}" for r, tested, proof in checks))
+    right = all(tested.outcome is Outcome.SOUND and not _overstated(r, proof) for r, tested, proof in checks)
+    return EXIT_OK if right else EXIT_FAILED
+
+
+def _overstated(rule: Rule, proof: Proof) -> str:
+    """What to say of a rule whose comment claims a proof that is none."""
+    return f"; its comment says {rule.proof}" if rule.is_proved and not proof.proved else ""
 
 
 # ---- run

@@ -118,7 +118,7 @@ def _explain(commands: Commands) -> None:
 def _rules(commands: Commands) -> None:
     made = _command(commands, "rules", "The table of the rules, or a check of rule files.")
     inner = made.add_subparsers(dest="action", metavar="check", parser_class=Parser)
-    check = inner.add_parser("check", help="read rule files and test every rule in them")
+    check = inner.add_parser("check", help="read rule files, test and try to prove every rule in them")
     check.add_argument("files", nargs="+", metavar="FILE", help="rules as egglog text")
     check.add_argument("--json", action="store_true", help="print JSON instead of text")
 

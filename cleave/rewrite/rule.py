@@ -6,6 +6,7 @@
 ; assumes: finite                             nothing, or of: finite, finite x, nonzero x, nonnegative x
 ; source:  distributivity
 ; guards:  a does not depend on k             in words; none if there are none
+; proof:   proved                             or tested only: REASON; tested only if it is left out
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ Signature = Mapping[str, tuple[str, tuple[str, ...]]]
 """Constructor -> its sort and the sorts of its arguments, read off the datatypes."""
 
 FIELDS = ("class", "assumes", "source", "guards")
+OPTIONAL_FIELDS = ("proof",)
+PROVED, TESTED_ONLY = "proved", "tested only"
 _FIELD = re.compile(r"(?P<key>[a-z]+):\s*(?P<value>.*)")
 _ASSUMPTION = re.compile(r"finite|(finite|nonzero|nonnegative) \S.*")
+_PROOF = re.compile(rf"{PROVED}|{TESTED_ONLY}(: \S.*)?")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -51,6 +55,7 @@ class Rule:
     assumes: tuple[str, ...]
     source: str
     guards: str
+    proof: str  # PROVED for all sizes, or TESTED_ONLY and why; the tests of cleave hold its own rules to it
     lhs: Sexp
     rhs: Sexp
     variables: tuple[tuple[str, str], ...]  # (name, sort) of lhs and rhs, sorted by name
@@ -75,6 +80,10 @@ class Rule:
     def kinds(self) -> frozenset[str]:
         """What is assumed, without of what: finite, nonzero, nonnegative."""
         return frozenset(assumption.split()[0] for assumption in self.assumes)
+
+    @property
+    def is_proved(self) -> bool:
+        return self.proof == PROVED
 
     @property
     def fired(self) -> str:
@@ -107,6 +116,7 @@ def read_rule(command: Command, family: str, file: Path, signature: Signature) -
         lhs, rhs, conditions = _equation(command, signature)
         algebra, fields = _comment(command.comment, name)
         exactness, assumes = _exactness(fields["class"]), _assumptions(fields["assumes"])
+        proof = _proof(fields.get("proof", TESTED_ONLY))
         variables = _variables((lhs, rhs), signature)
     except RuleError as error:
         raise RuleError(f"rule {name}: {error.message}", location=where) from None
@@ -118,6 +128,7 @@ def read_rule(command: Command, family: str, file: Path, signature: Signature) -
         assumes=assumes,
         source=fields["source"],
         guards=fields["guards"],
+        proof=proof,
         lhs=lhs,
         rhs=rhs,
         variables=variables,
@@ -141,8 +152,9 @@ def _comment(lines: tuple[str, ...], name: str) -> tuple[str, dict[str, str]]:
         field = _FIELD.fullmatch(line)
         if field is not None:
             latest = field["key"]
-            if latest not in FIELDS:
-                raise RuleError(f"unknown field {latest!r} in its comment; allowed are {', '.join(FIELDS)}")
+            if latest not in FIELDS + OPTIONAL_FIELDS:
+                allowed = ", ".join(FIELDS + OPTIONAL_FIELDS)
+                raise RuleError(f"unknown field {latest!r} in its comment; allowed are {allowed}")
             fields[latest] = field["value"].strip()
         elif not latest:
             algebra.append(line.strip())
@@ -169,6 +181,12 @@ def _assumptions(words: str) -> tuple[str, ...]:
         if not _ASSUMPTION.fullmatch(word):
             raise RuleError(f"assumes {word!r}; allowed are nothing, finite, finite x, nonzero x, nonnegative x")
     return out
+
+
+def _proof(words: str) -> str:
+    if not _PROOF.fullmatch(words):
+        raise RuleError(f"proof {words!r}; allowed are {PROVED}, {TESTED_ONLY}, {TESTED_ONLY}: REASON")
+    return words
 
 
 # ---- equations --------------------------------------------------------------------------------------------------

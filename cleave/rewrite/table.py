@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from cleave.rewrite.rule import Rule
 
-HEADINGS = ("rule", "family", "says", "class", "assumes", "guards", "source")
+HEADINGS = ("rule", "family", "says", "class", "assumes", "guards", "proof", "source")
 
 
 def row(rule: Rule) -> tuple[str, ...]:
     """Cells under ``HEADINGS``."""
     says = " ; ".join(" ".join(line.split()) for line in rule.algebra.splitlines())
     assumes = ", ".join(rule.assumes) or "nothing"
-    return rule.name, rule.family, says, str(rule.exactness), assumes, rule.guards, rule.source
+    return rule.name, rule.family, says, str(rule.exactness), assumes, rule.guards, rule.proof, rule.source
 
 
 def render(rules: Iterable[Rule]) -> str:

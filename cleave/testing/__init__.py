@@ -1,10 +1,12 @@
-"""Property tests: strategies for dims, terms and graphs, and tests of rewrite rules. Needs the extra `test`."""
+"""Property tests: strategies for dims, terms and graphs; tests and proofs of rewrite rules. Needs the extra `test`."""
 
+from cleave.testing.proof import Proof, prove_rule
 from cleave.testing.rule_check import Outcome, RuleReport, check_rule, examine_rule, examine_rulebook
 from cleave.testing.strategies import arrays, dims, graphs, sizes_of, terms
 
 __all__ = [
     "Outcome",
+    "Proof",
     "RuleReport",
     "arrays",
     "check_rule",
@@ -12,6 +14,7 @@ __all__ = [
     "examine_rule",
     "examine_rulebook",
     "graphs",
+    "prove_rule",
     "sizes_of",
     "terms",
 ]

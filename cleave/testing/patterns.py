@@ -239,10 +239,15 @@ def _leaf(draw: st.DrawFn, need: Need) -> Sexp:
     found = masked if masked and draw(st.booleans()) else found
     number = draw(st.sampled_from(found)) if found else LEAVES.index(Leaf(()))
     term: Sexp = ("Leaf", str(number))
-    for name in need.chunked:
-        if name in LEAVES[number].axes:
+    for name in (*need.chunked, *_only_chunks(need)):
+        if name in LEAVES[number].axes and (name in need.chunked or draw(st.booleans())):
             term = ("Red", ("Sum",), pieces(name)[1], term)
     return term
+
+
+def _only_chunks(need: Need) -> list[str]:
+    """Axes whose chunk index a term must depend on, and may be the same all over a chunk."""
+    return [name for name in SPLIT if pieces(name)[0] in need.must and pieces(name)[1] not in need.must]
 
 
 @st.composite

@@ -229,7 +229,9 @@ def test_explain_and_run_what_a_search_saved(cleave: Callable[..., Run], tmp_pat
 def test_rules_are_listed(cleave: Callable[..., Run]) -> None:
     found = cleave("rules")
     assert found.code == 0 and "| telescope | shift |" in found.out
-    assert {"factor", "split-red"} <= {r["name"] for r in cleave("rules --json").json}
+    assert "| guards | proof | source |" in found.out and " | proved | " in found.out
+    rows = {r["name"]: r for r in cleave("rules --json").json}
+    assert rows["factor"]["proof"] == rows["split-red"]["proof"] == "proved"
 
 
 def test_rules_are_checked(cleave: Callable[..., Run], tmp_path: Path) -> None:
@@ -238,6 +240,8 @@ def test_rules_are_checked(cleave: Callable[..., Run], tmp_path: Path) -> None:
     own = Path(next(iter(cleave_rules.__path__))) / "split.egg"
     found = cleave(f"rules check {own}")
     assert found.code == 0 and found.out.startswith("split-red: no counterexample in ")
+    assert "split-red: proved, by normal form in " in found.out
+    assert [row["proved"] for row in cleave(f"rules check {own} --json").json] == [True]
     wrong = tmp_path / "wrong.egg"
     wrong.write_text(
         "(ruleset wrong)\n; always-zero\n;   exp(a) = a\n; class:   exact\n; assumes: nothing\n; source:  none\n"
@@ -245,6 +249,7 @@ def test_rules_are_checked(cleave: Callable[..., Run], tmp_path: Path) -> None:
     )
     found = cleave(f"rules check {wrong}")
     assert found.code == 1 and "always-zero: counterexample" in found.out
+    assert "always-zero: not proved, Exp(a)  is not  a, as for a = " in found.out
     for command in ("search", "explain"):
         found = cleave(f"{command} matmul --rules {wrong}")
         assert found.code == 2 and "counterexample" in found.err

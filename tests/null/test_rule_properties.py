@@ -32,7 +32,12 @@ def test_the_rules_hold_together(book: Rulebook, rng: np.random.Generator) -> No
 MUTANTS = {
     "telescope with the wrong sign": ("telescope", "(ExpDiff p m)", "(ExpDiff m p)"),
     "telescope by what is not the chunk's maximum": ("telescope", "(= p (Red (MaxOf) (Inner k S) s))", ""),
-    "telescope of what is the same in every chunk": ("telescope", "(set-contains sa (Outer k S))", ""),
+    "telescope of what is the same in every chunk": (
+        "telescope",
+        "(set-contains sa (Outer k S)) (set-contains sa (Inner k S))",
+        "",
+    ),
+    "telescope of what is the same within a chunk": ("telescope", "(set-contains sa (Inner k S))", ""),
     "telescope that forgets the rescale": ("telescope", "(Mul (ExpDiff s p) (ExpDiff p m))", "(ExpDiff s p)"),
     "factor through a maximum": ("factor", "(= r (Red (Sum) k e))", "(= r (Red (MaxOf) k e))"),
     "factor without its guard": ("factor", "(set-not-contains sa k)", ""),

@@ -62,6 +62,17 @@ def test_a_rule_is_read_with_its_comment_and_its_equation() -> None:
     assert rule.file.read_text().splitlines()[rule.line - 1].startswith("(rule")
 
 
+def test_a_rule_that_says_nothing_of_a_proof_is_tested_only(tmp_path: Path) -> None:
+    for line, proof, proved in (
+        ("", "tested only", False),
+        ("\n; proof:   proved", "proved", True),
+        ("\n; proof:   tested only: no lemma\n;          about squares", "tested only: no lemma about squares", False),
+    ):
+        text = GOOD.replace("; guards:  none", f"; guards:  none{line}")
+        rule = Rulebook.from_files([family(tmp_path, text)]).rule("square")
+        assert (rule.proof, rule.is_proved) == (proof, proved)
+
+
 def test_definitions_of_the_body_are_put_into_both_sides() -> None:
     rule = Rulebook.default().rule("telescope")
     chunk = "(Red (MaxOf) (Inner k S) s)"
@@ -211,12 +222,12 @@ def test_recording_changes_nothing_else() -> None:
 def test_the_table_has_a_line_a_rule() -> None:
     book = Rulebook.installed()
     lines = book.table().splitlines()
-    assert lines[0] == "| rule | family | says | class | assumes | guards | source |"
+    assert lines[0] == "| rule | family | says | class | assumes | guards | proof | source |"
     assert len(lines) == 2 + len(book.rules)
     (factor,) = [line for line in lines if line.startswith("| factor |")]
-    assert "| sum_k (a * b) = a * sum_k b | reassociates | finite | a does not depend on k |" in factor
+    assert "| sum_k (a * b) = a * sum_k b | reassociates | finite | a does not depend on k | proved |" in factor
     cells = {line.replace("\\|", "").count("|") for line in lines}
-    assert cells == {8}
+    assert cells == {9}
 
 
 # ---- files of users ---------------------------------------------------------------------------------------------
@@ -277,6 +288,11 @@ WRONG = {
         GOOD.replace("; source:", "; origin:"),
         RuleError,
         r"unknown field 'origin' in its comment; allowed are class",
+    ),
+    "an unknown proof": (
+        GOOD.replace("; guards:  none", "; guards:  none\n; proof:   surely"),
+        RuleError,
+        r"rule square: proof 'surely'; allowed are proved, tested only, tested only: REASON",
     ),
     "another ruleset": (
         GOOD.replace(":ruleset extra", ":ruleset products"),

@@ -1,0 +1,180 @@
+"""Arithmetic on normal forms. Each step is one of the lemmas of ``lemmas.py``, or a law of the numbers that it is for.
+
+Real numbers: every law of a field. Extended numbers, where -inf may occur: the sum and the product are commutative and
+associative, and that is all: a product with a sum is not multiplied out (-inf * (3 - 1)), nothing cancels (-inf + inf),
+and a constant is not pulled out of a sum over what may be empty (0 against -inf * 0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from cleave.testing.proof.normal import (
+    ONE,
+    Applied,
+    Atom,
+    Binder,
+    Extent,
+    Fold,
+    Holds,
+    Monomial,
+    Polynomial,
+    Value,
+    constant,
+    fold,
+    monomial,
+    of_atom,
+    opened,
+    polynomial,
+    positions,
+    single,
+)
+
+
+class Outside(Exception):
+    """A term or a step that the prover knows nothing about; never leaves this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Which numbers the unknown values are: real ones, or extended ones but for those of the variables ``finite``."""
+
+    extended: bool = False
+    finite: frozenset[str] = frozenset()
+
+    def is_real(self, m: Monomial) -> bool:
+        """Whether the value of a product is a real number."""
+        return not self.extended or all(self._is_real(atom) for atom, _ in m.powers)
+
+    def _is_real(self, atom: Atom) -> bool:
+        match atom:
+            case Value(name, _):
+                return name in self.finite
+            case Extent() | Holds():
+                return True
+            case _:
+                return False
+
+    # ---- sums and products
+
+    def add(self, *summands: Polynomial) -> Polynomial:
+        terms = [term for p in summands for term in p.terms]
+        signs: dict[Monomial, bool] = {}
+        for m, c in terms:
+            if signs.setdefault(m, c > 0) is not (c > 0) and not self.is_real(m):
+                raise Outside("a value that may be infinite is subtracted from itself")
+        return polynomial(terms)
+
+    def negative(self, p: Polynomial) -> Polynomial:
+        return self.multiply(p, constant(Fraction(-1)))
+
+    def square(self, p: Polynomial) -> Polynomial:
+        return self.multiply(p, p)
+
+    def subtract(self, p: Polynomial, q: Polynomial) -> Polynomial:
+        if self.extended and not all(self.is_real(m) for m, _ in q.terms):
+            return of_atom(Applied("Sub", (p, q)))
+        return polynomial([*p.terms, *((m, -c) for m, c in q.terms)])
+
+    def multiply(self, p: Polynomial, q: Polynomial) -> Polynomial:
+        """Multiplied out: products of sums over different axes are sums over all of them."""
+        if self.extended:
+            p, q = self._factor(p), self._factor(q)
+        return polynomial(self._product(m, n, c * d) for m, c in p.terms for n, d in q.terms)
+
+    def _factor(self, p: Polynomial) -> Polynomial:
+        return p if single(p) is not None else of_atom(Applied("of", (p,)))
+
+    def _product(self, m: Monomial, n: Monomial, c: Fraction) -> tuple[Monomial, Fraction]:
+        m, n = opened(m), opened(n)
+        powers = dict(m.powers)
+        for atom, power in n.powers:
+            powers[atom] = powers.get(atom, 0) + power
+        return self._without_extents((*m.binders, *n.binders), powers, c)
+
+    def _without_extents(
+        self, binders: tuple[Binder, ...], powers: dict[Atom, int], c: Fraction
+    ) -> tuple[Monomial, Fraction]:
+        """A sum of terms that are all the same is their number times one of them; [p] is its own square."""
+        powers = {a: min(n, 1) if isinstance(a, Holds) else n for a, n in powers.items()}
+        if all(self.is_real(Monomial((), ((a, 1),))) for a in powers):
+            for b in binders:
+                others = tuple(other for other in binders if other is not b)
+                if b.position not in positions(Monomial(others, tuple(powers.items()))):
+                    extent = Extent(b.axis, b.owners)
+                    return self._without_extents(others, {**powers, extent: powers.get(extent, 0) + 1}, c)
+        return monomial(binders, powers), c
+
+    # ---- folds
+
+    def fold_over(self, monoid: str, binder: Binder, p: Polynomial) -> Polynomial:
+        """A fold of folds is one fold over both axes; a maximum or minimum gives what does not vary back unchanged."""
+        if monoid == "Sum":
+            return self._sum_over(binder, p)
+        match p.terms:
+            case ((Monomial((), ((Fold(inner, binders, body), 1),)), c),) if inner == monoid and c == 1:
+                return of_atom(fold(monoid, (*binders, binder), body))
+            case _:
+                pass
+        shifts = monoid in ("MaxOf", "MinOf")
+        same = [(m, c) for m, c in p.terms if shifts and binder.position not in positions(m) and self.is_real(m)]
+        varying = Polynomial(tuple(term for term in p.terms if term not in same))
+        if not varying.terms or not same:
+            return of_atom(fold(monoid, (binder,), p))  # of a constant too: the axis may be empty
+        return self.add(self.fold_over(monoid, binder, varying), Polynomial(tuple(same)))
+
+    def _sum_over(self, binder: Binder, p: Polynomial) -> Polynomial:
+        """The sum of sums is the sum of all; a sum over what is no sum of sums is one more binder above each term."""
+        out: list[tuple[Monomial, Fraction]] = []
+        for m, c in p.terms:
+            term = opened(m)
+            out.append(self._without_extents((*term.binders, binder), dict(term.powers), c))
+        return self.add(*(Polynomial((term,)) for term in out))
+
+    # ---- functions
+
+    def exponential(self, p: Polynomial) -> Polynomial:
+        """exp(a + b) = exp a * exp b, of real numbers."""
+        if self.extended:
+            return of_atom(Applied("Exp", (p,)))
+        out = ONE
+        for m, c in p.terms:
+            whole = int(c) if c.denominator == 1 else 1
+            argument = Polynomial(((m, c / whole),))
+            out = self.multiply(out, of_atom(Applied("Exp", (argument,)), whole))
+        return out
+
+    def exponential_of_difference(self, p: Polynomial, q: Polynomial) -> Polynomial:
+        if self.extended:
+            return of_atom(Applied("ExpDiff", (p, q)))
+        return self.exponential(self.subtract(p, q))
+
+    def reciprocal(self, p: Polynomial) -> Polynomial:
+        """1 / p, where p is not 0."""
+        term = None if self.extended else single(p)
+        if term is None:
+            return of_atom(Applied("Recip", (p,)))
+        m, c = term
+        return polynomial([(monomial((), {a: -n for a, n in m.powers}), 1 / c)])
+
+    def reciprocal_or_zero(self, p: Polynomial) -> Polynomial:
+        """recip0(a * b) = recip0 a * recip0 b: 0 if either is 0."""
+        term = single(p)
+        if term is None or any(n < 0 for _, n in term[0].powers):
+            return of_atom(Applied("Recip0", (p,)))
+        m, c = term
+        powers: dict[Atom, int] = {Applied("Recip0", (of_atom(a),)): n for a, n in m.powers}
+        return polynomial([(monomial((), powers), 1 / c)])
+
+    def choose(self, holds: Holds, p: Polynomial, q: Polynomial) -> Polynomial:
+        """where(h, p, q) = [h] p + (1 - [h]) q, of real numbers."""
+        h = of_atom(holds)
+        if self.extended:
+            return of_atom(Applied("Where", (h, p, q)))
+        return self.add(self.multiply(h, p), q, self.negative(self.multiply(h, q)))
+
+
+def symmetric(function: str, _: Numbers, *arguments: Polynomial) -> Polynomial:
+    """A commutative function of which no more is known."""
+    return of_atom(Applied(function, tuple(sorted(arguments, key=repr))))
