@@ -277,6 +277,7 @@ _MAPS = {
     "minimum": "Min",
     "neg": "Neg",
     "abs": "Abs",
+    "round": "Round",
     "exp": "Exp",
     "log": "Log",
     "recip": "Reciprocal",

@@ -225,6 +225,7 @@ _TORCH = {
     "maximum": "maximum",
     "minimum": "minimum",
     "abs": "abs",
+    "round": "round",
     "sq": "square",
     "exp": "exp",
     "log": "log",
