@@ -66,5 +66,10 @@ class SplitAxis:
 def split_axis(base: Axis, count: IndexLike, chunk: IndexLike) -> SplitAxis:
     length = index(chunk)
     outer = Axis(f"{base.name}_o", index(count), "outer")
-    rest = maximum(minimum(length, base.extent - outer.position * length), 0)
-    return SplitAxis(base, outer, Axis(f"{base.name}_i", rest, "inner"), length)
+    inner = Axis(f"{base.name}_i", rest(base.extent, outer, length), "inner")
+    return SplitAxis(base, outer, inner, length)
+
+
+def rest(extent: Index, outer: Axis, chunk: Index) -> Index:
+    """What a chunk holds of an extent."""
+    return maximum(minimum(chunk, extent - outer.position * chunk), 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis, owners, owners_first
-from cleave.ir.graph import Graph, Input, Term, reductions, walk
+from cleave.ir.graph import Graph, Input, Term, free, reductions, walk
 from cleave.ir.index import Symbol, evaluate, evaluate_pred, inputs_of, symbols_of
-from cleave.ir.interp import make_space, value
+from cleave.ir.interp import make_space, operands, value
 from cleave.ir.op import FLOATS, INTEGERS
 
 Array = NDArray[Any]
@@ -207,3 +208,11 @@ def _integers(shape: tuple[int, ...], greatest: int, rng: np.random.Generator) -
 def below(limit: int, rng: np.random.Generator) -> int:
     """A random integer 0 <= n < limit."""
     return int(cast(Any, rng.integers(limit)))
+
+
+# ---- size of an evaluation
+
+
+def footprint(terms: Iterable[Term], positions: Mapping[Axis, int]) -> int:
+    """Elements of the largest array that evaluating terms makes, given how many positions each axis has."""
+    return max((prod(max(positions[a], 1) for a in free(t)) for t in walk(*terms, below=operands)), default=1)

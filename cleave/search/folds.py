@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from cleave.candidate import Fold, Split, split_dims
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
+from cleave.ir.generic import Rewriting
 from cleave.ir.graph import (
     Cast,
     Graph,
@@ -46,6 +47,7 @@ from cleave.ir.instance import CHUNKS, Instance
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.op import MAPS, MONOIDS
 from cleave.search.reducibility import is_small
+from cleave.search.small import Small
 
 Array = NDArray[Any]
 _TOLERANCE = 1e-9
@@ -82,22 +84,21 @@ def _axes(member: Reduce) -> tuple[Axis, ...]:
 # ---- patterns of a split candidate
 
 
-def patterns(
-    g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], instances: Sequence[Instance]
-) -> list[Pattern]:
+def patterns(g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], small: Small) -> list[Pattern]:
     """The folds that the outer stages of a graph show and that hold on all instances; without one there are none."""
-    if not instances or not splits:
+    if not small.instances or not splits:
         return []
-    trials = [make_trial(g, splits, at) for at in instances]
+    to = Rewriting(small.freed, g.axes)
+    trials = [make_trial(to.graph(g), [_split(s, to) for s in splits], at) for at in small.instances]
     out: list[Pattern] = []
     for split in splits:
         kept = Pattern(g, tuple(splits), split, bases[split.count], (), ())
         for partial, total in zip(*_outer_stage(g, split, bases[split.count]), strict=True):
             wider = with_field(kept, partials=(*kept.partials, partial), totals=(*kept.totals, total))
-            if _closed(wider) and all(holds(wider, trial) for trial in trials):
+            if _closed(wider) and all(holds(_pattern(wider, to), trial) for trial in trials):
                 kept = wider
         if kept.partials:
-            absorbing = all(holds(kept, trial, absorbing=True) for trial in trials)
+            absorbing = all(holds(_pattern(kept, to), trial, absorbing=True) for trial in trials)
             out.append(with_field(kept, absorbing=absorbing))
     return out
 
@@ -141,6 +142,19 @@ def _closed(p: Pattern) -> bool:
     everything = tuple(range(len(p.partials)))
     refs = p.carry(p.totals, everything)
     return all(not free(c) & {p.split.outer, p.split.inner} for c in refs)
+
+
+def _pattern(p: Pattern, to: Rewriting) -> Pattern:
+    """The pattern in another form of its graph."""
+    partials, totals = ([m for m in map(to.term, rs) if isinstance(m, Reduce)] for rs in (p.partials, p.totals))
+    splits = tuple(_split(s, to) for s in p.splits)
+    return Pattern(
+        to.graph(p.graph), splits, _split(p.split, to), to.axis(p.base), tuple(partials), tuple(totals), p.absorbing
+    )
+
+
+def _split(s: Split, to: Rewriting) -> Split:
+    return with_field(s, outer=to.axis(s.outer), inner=to.axis(s.inner))
 
 
 # ---- does it hold

@@ -13,7 +13,6 @@ from cleave.errors import SearchError
 from cleave.ir.axis import Axis
 from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph
-from cleave.ir.instance import Instance, small_instances
 from cleave.rewrite.rulebook import Rulebook
 from cleave.search.decode import Decoder, chosen_terms, decode
 from cleave.search.egraph import EGraph, enode
@@ -28,6 +27,7 @@ from cleave.search.reducibility import reducibility_table
 from cleave.search.report import Report, Seconds
 from cleave.search.saturate import Saturated, saturated, source_egraph
 from cleave.search.select import selected
+from cleave.search.small import Small, small_form
 from cleave.search.steps import Explainer
 from cleave.search.term import ETerm, walk
 
@@ -133,14 +133,14 @@ class _Work:
 
     def _fill(self, finished: list[Candidate]) -> None:
         drafts = self._drafts()
-        instances = small_instances(self.encoding.graph)
-        known = self._patterns(drafts, instances)
+        small = small_form(self.encoding.graph)
+        known = self._patterns(drafts, small)
         self.extracted = time.perf_counter()
         if self.config.ablation.algebra:
             finished[0] = replace(finished[0], folds=folds_of(self.encoding.graph, (), {}, known))
         sources = list(self.encoding.sources.values())
         derivations = Derivations(self.graph, self.book.rules, self.book.signature, sources)
-        explainer = Explainer(derivations, Decoder(self.encoding), instances[0] if instances else None)
+        explainer = Explainer(derivations, Decoder(self.encoding), small)
         for draft in drafts:
             if self.config.ablation.split or not draft.splits:
                 finished.append(self._finished(draft, known, explainer))
@@ -207,12 +207,12 @@ class _Work:
                 out.append(_Draft(f"{name} {number}" if number > 1 else name, *decoded, roots, split))
         return out
 
-    def _patterns(self, drafts: Sequence[_Draft], instances: Sequence[Instance]) -> list[Pattern]:
-        if not instances:
+    def _patterns(self, drafts: Sequence[_Draft], small: Small) -> list[Pattern]:
+        if not small.instances:
             self.notes.append(
                 "no small instance of the graph was found, so folds and steps could not be tried: none are given"
             )
-        return [p for d in drafts for p in patterns(d.graph, d.splits, self._bases(), instances)]
+        return [p for d in drafts for p in patterns(d.graph, d.splits, self._bases(), small)]
 
     def _bases(self) -> dict[str, Axis]:
         return {s.count: s.axis for s in self.encoding.splits.values()}

@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 from cleave.candidate import Step
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
+from cleave.ir.generic import Rewriting
 from cleave.ir.graph import Graph, Term, axes_in, free, substitute_axes
-from cleave.ir.instance import Instance, chunked, greatest_extent
+from cleave.ir.instance import chunked, greatest_extent
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.text import shared_names, show_term
 from cleave.rewrite.rule import Exactness, Rule
 from cleave.search.decode import Decoder
 from cleave.search.encode import AxisSplit
 from cleave.search.explain import Derivations, NoDerivation, Rewrite, equations, replays
+from cleave.search.small import Small
 from cleave.search.term import ETerm
 
 Array = NDArray[Any]
@@ -48,17 +50,20 @@ class Explainer:
 
     derivations: Derivations
     decoder: Decoder
-    instance: Instance | None
+    small: Small
     names: dict[Term, str] = field(default_factory=dict[Term, str])
     values: dict[Term, Array] = field(default_factory=dict[Term, Array])
     verdicts: dict[tuple[ETerm, ETerm], bool] = field(default_factory=dict[tuple[ETerm, ETerm], bool])
     space: Space | None = None
+    to: Rewriting = field(init=False)
 
     def __post_init__(self) -> None:
         encoding = self.decoder.encoding
         self.names = _names(encoding.graph, encoding.splits)
-        if self.instance is not None and len(_order(encoding.graph.axes, encoding.splits)) <= _MOST_AXES:
-            self.space = _space(encoding.graph.axes, encoding.splits, self.instance)
+        axes = _order(encoding.graph.axes, encoding.splits)
+        self.to = Rewriting(self.small.freed, axes)
+        if self.small.instances and len(axes) <= _MOST_AXES:
+            self.space = self._space(encoding.graph.axes)
 
     def explain(self, targets: Sequence[ETerm]) -> Derived:
         """Steps from the input graph to chosen terms, one for each output."""
@@ -97,18 +102,26 @@ class Explainer:
 
     def _is_true(self, r: Rewrite) -> bool:
         """Both sides have one value wherever both exist; without an instance nothing can be said."""
-        if self.instance is None:
+        if not self.small.instances:
             return True
         key = (r.before, r.after)
         if key not in self.verdicts:
-            before, after = (self.decoder.in_chunks(self.decoder.term(t)) for t in key)
+            whole = [self.decoder.term(t) for t in key]
+            in_chunks = [self.decoder.in_chunks(t) for t in whole]
+            before, after = map(self.to.term, in_chunks)
             if self.space is not None:
                 self.verdicts[key] = _equal(before, after, self.space, self.values)
             else:  # too many axes for one array: only those of the equation
-                whole = [self.decoder.term(t) for t in key]
-                space = _space(axes_in([before, after, *whole]), self.decoder.encoding.splits, self.instance)
-                self.verdicts[key] = _equal(before, after, space, {})
+                self.verdicts[key] = _equal(before, after, self._space(axes_in([*in_chunks, *whole])), {})
         return self.verdicts[key]
+
+    def _space(self, axes: Sequence[Axis]) -> Space:
+        """Some axes of the input graph and both pieces of those that may be split, at small sizes."""
+        at, splits = self.small.instances[0], self.decoder.encoding.splits
+        dims = dict(at.dims)
+        for split in splits.values():
+            dims |= chunked(split.count, split.chunk, greatest_extent(self.to.axis(split.axis), dims, at.inputs))
+        return make_space(tuple(map(self.to.axis, _order(axes, splits))), at.inputs, dims)
 
 
 def _equal(before: Term, after: Term, space: Space, memo: dict[Term, Array]) -> bool:
@@ -127,14 +140,6 @@ def _order(axes: Sequence[Axis], splits: Mapping[str, AxisSplit]) -> list[Axis]:
     """Axes, owners first, each that may be split followed by its pieces."""
     pieces = {s.axis: (s.pieces.outer, s.pieces.inner) for s in splits.values()}
     return list(dict.fromkeys(b for a in axes for b in (a, *pieces.get(a, ()))))
-
-
-def _space(axes: Sequence[Axis], splits: Mapping[str, AxisSplit], instance: Instance) -> Space:
-    """Some axes of the input graph and both pieces of those that may be split."""
-    dims = dict(instance.dims)
-    for split in splits.values():
-        dims |= chunked(split.count, split.chunk, greatest_extent(split.axis, dims, instance.inputs))
-    return make_space(tuple(_order(axes, splits)), instance.inputs, dims)
 
 
 def _names(g: Graph, splits: Mapping[str, AxisSplit]) -> dict[Term, str]:

@@ -19,9 +19,9 @@ from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
 from cleave.ir.graph import Graph, Output, axes_in
 from cleave.ir.index import axes_of, evaluate
-from cleave.ir.instance import below, greatest_extents, meets, shape_of
+from cleave.ir.instance import below, footprint, greatest_extents, meets, shape_of
 from cleave.ir.op import FLOATS, round_to
-from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, footprint, split_values
+from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, split_values
 from cleave.verify.metric import ALGEBRA, Comparison, Tolerance, compare, graph_tolerance, least_operand, magnitude
 from cleave.verify.reference import References
 from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, materialised, stored, sweeps, values_at

@@ -17,11 +17,12 @@ import numpy as np
 
 from cleave.candidate import Candidate
 from cleave.errors import CleaveError
-from cleave.ir.instance import fixed_dims, greatest_extents
+from cleave.ir.generic import literals
+from cleave.ir.instance import fixed_dims, footprint, greatest_extents
 from cleave.verify.equivalence import check_equivalence
 from cleave.verify.final import check_at_shape
-from cleave.verify.generic import generic_candidate, literals
-from cleave.verify.instantiate import footprint, prime_dims
+from cleave.verify.generic import generic_candidate
+from cleave.verify.instantiate import prime_dims
 from cleave.verify.reference import Reference, References
 from cleave.verify.verdict import Check, Outcome, Step
 

@@ -7,11 +7,10 @@ data      both signs, negative scalars, zeros, large, tiny, blocks of zeros or o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,20 +18,19 @@ from numpy.typing import NDArray
 
 from cleave.candidate import Candidate, Split
 from cleave.errors import CleaveError
-from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, Reduce, Term, free, walk
+from cleave.ir.graph import Graph, Reduce, walk
 from cleave.ir.index import symbols_of
 from cleave.ir.instance import (
     below,
     dims_near,
     draw_inputs,
     fitted,
+    footprint,
     free_symbols,
     greatest_extent,
     greatest_extents,
     meets,
 )
-from cleave.ir.interp import operands
 
 Array = NDArray[Any]
 
@@ -225,11 +223,3 @@ def _blocks(values: Array, rng: np.random.Generator) -> Array:
             block = slice(0, cut) if rng.random() < 0.5 else slice(cut, None)
             out[(slice(None),) * dimension + (block,)] *= float(rng.choice([0.0, 20.0, -20.0]))
     return out
-
-
-# ---- size of an evaluation
-
-
-def footprint(terms: Iterable[Term], positions: Mapping[Axis, int]) -> int:
-    """Elements of the largest array that evaluating terms makes, given how many positions each axis has."""
-    return max((prod(max(positions[a], 1) for a in free(t)) for t in walk(*terms, below=operands)), default=1)

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from cleave.ir.axis import Axis, owners_first
 from cleave.ir.graph import Output, Term, axes_in, free, rename_axis
 from cleave.ir.index import Atom, Index, Position, axes_of, evaluate, substitute
-from cleave.ir.instance import greatest_extents
+from cleave.ir.instance import footprint, greatest_extents
 from cleave.ir.interp import make_space, value
-from cleave.verify.instantiate import footprint
 
 Array = NDArray[Any]
 

@@ -13,12 +13,13 @@ from cleave.frontend import ops
 from cleave.frontend.trace import trace
 from cleave.ir.axis import axis
 from cleave.ir.dim import dim, dims
+from cleave.ir.generic import literals
 from cleave.ir.graph import Graph, Input, Term, Where, apply, const, fold, graph, load
 from cleave.ir.index import compare, index
 from cleave.search import search
 from cleave.verify import Outcome, References, Step, verify
 from cleave.verify.check import small_form
-from cleave.verify.generic import generic_candidate, literals
+from cleave.verify.generic import generic_candidate
 from tests.null.scheduled_candidates import flash_decoding, output
 from tests.null.terms import mul
 
