@@ -235,6 +235,7 @@ OPERATOR_OPTIONS: dict[str, dict[str, Any]] = {
     "base2": {"action": "store_true", "help": "log-sum-exp in base 2"},
     "scale": {"type": _finite, "metavar": "X", "help": "factor on the scores"},
     "normalised": {"action": argparse.BooleanOptionalAction, "help": "divide by the sums of the weights"},
+    "qk_norm": {"action": "store_true", "help": "an RMS norm on queries and keys"},
     "levels": {"type": _positive, "metavar": "N", "help": "largest whole number that quantisation rounds to"},
     "eps": {"type": _finite, "metavar": "X", "help": "what a norm adds to the mean square"},
     "dtype": {"metavar": "TYPE", "help": "storage type of inputs and outputs (float16)"},

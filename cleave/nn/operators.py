@@ -11,6 +11,7 @@ from cleave.errors import GraphError, ShapeError
 from cleave.ir.graph import Graph
 from cleave.nn import heads
 from cleave.nn.attention import attention, qk_norm_attention
+from cleave.nn.layers import gpt2_layer, llama_layer
 from cleave.nn.linear_attention import linear_attention
 from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
 from cleave.nn.mla import mla_decode, mla_projected
@@ -80,6 +81,11 @@ _HEADS = ("b", "h", "kv_heads", "s", "t", "d", "e")
 _FIXED_HEADS = ("group", "d", "e")
 _ONE_KIND_OF_HEADS = ("b", "h", "s", "t", "d", "e")
 
+_GPT2_WEIGHTS = (
+    *("gain1", "shift1", "wq", "wk", "wv", "bq", "bk", "bv", "wo", "bo"),
+    *("gain2", "shift2", "w1", "b1", "w2", "b2"),
+)
+
 OPERATORS: dict[str, Operator] = {
     operator.name: operator
     for operator in (
@@ -114,6 +120,21 @@ OPERATORS: dict[str, Operator] = {
             ("d", "e"),
             weights=("wq", "wk", "wv"),
             resolve=heads.alike,
+        ),
+        Operator(
+            "llama_layer",
+            llama_layer,
+            ("b", "s", "m", "h", "kv_heads", "d", "f"),
+            ("freq", "group"),
+            weights=("norm1", "wq", "wk", "wv", "wo", "norm2", "w1", "w3", "w2"),
+            resolve=heads.rotated,
+        ),
+        Operator(
+            "gpt2_layer",
+            gpt2_layer,
+            ("b", "s", "m", "h", "d", "f"),
+            ("d",),
+            weights=_GPT2_WEIGHTS,
         ),
         Operator("linear_attention", linear_attention, ("h", "s", "t", "d", "e"), ("d", "e"), resolve=heads.alike),
         Operator("matmul", matmul, ("m", "n", "k"), weights=("b",)),

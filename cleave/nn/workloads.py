@@ -4,7 +4,8 @@
         graph, dims = w.build()           # at the middle one of its sizes; w.build(0) at the first
         cleave.search(graph, sizes=dims, weights=w.weights)
 
-``NINE`` are the subgraphs of tables 3 and 4 of arXiv 2610.07742; the others stand beside the system that they are from.
+``NINE`` are the subgraphs of tables 3 and 4 of arXiv 2610.07742, ``EXTENSION`` those of other systems, ``LAYERS`` whole
+decoder layers of the published sizes.
 A size is what a user would bind: ``cleave optimize OPERATOR --bind h=32,s=256,...``.
 """
 
@@ -148,4 +149,14 @@ EXTENSION: tuple[Workload, ...] = (
     *_both("linear_attention", "linear_attention", "s", {"h": 32, "t": KEYS, "d": 64}, "extension"),
 )
 
-WORKLOADS: tuple[Workload, ...] = NINE + EXTENSION
+_LLAMA = {"b": 1, "m": 4096, "h": 32, "kv_heads": 8, "d": 128, "f": 14336}
+_QWEN = {"b": 1, "m": 5120, "h": 64, "kv_heads": 8, "d": 128, "f": 25600}
+_GPT2 = {"b": 1, "m": 768, "h": 12, "d": 64, "f": 3072}
+
+LAYERS: tuple[Workload, ...] = (
+    Workload("Llama-3 8B layer", "prefill", "llama_layer", _rows("s", PREFILL, _LLAMA), source="layers"),
+    Workload("Qwen3-32B layer", "prefill", "llama_layer", _rows("s", PREFILL, _QWEN), {"qk_norm": True}, "layers"),
+    Workload("GPT-2 layer", "prefill", "gpt2_layer", _rows("s", (256, 512, 1024), _GPT2), source="layers"),
+)
+
+WORKLOADS: tuple[Workload, ...] = NINE + EXTENSION + LAYERS

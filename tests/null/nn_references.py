@@ -126,6 +126,42 @@ def quantised_matmul(x: Arrays, *, levels: int = 127) -> Arrays:
     return {"out": out}
 
 
+def llama_layer(x: Arrays, *, qk_norm: bool = False, eps: float = 1e-5) -> Arrays:
+    """Head by head, the usual names of the usual implementation."""
+    half, size = x["cos"].shape[1], 2 * x["cos"].shape[1]
+    q_heads, kv_heads = x["wq"].shape[1] // size, x["wk"].shape[1] // size
+    out = []
+    for rows in x["x"]:
+        h = rms(rows, eps) * x["norm1"]
+        q, k, v = ((h @ x[w]).reshape(len(rows), -1, 2 * half).swapaxes(0, 1) for w in ("wq", "wk", "wv"))
+        if qk_norm:
+            q, k = rms(q, eps) * x["gain_q"], rms(k, eps) * x["gain_k"]
+        q, k = rotated(q, x["cos"], x["sin"]), rotated(k, x["cos"], x["sin"])
+        assert len(q) == q_heads and len(k) == kv_heads
+        o = attention({"q": q[None], "k": k[None], "v": v[None]}, causal=True)["out"][0]
+        y = rows + o.swapaxes(0, 1).reshape(len(rows), -1) @ x["wo"]
+        inner = swiglu({"x": rms(y, eps) * x["norm2"], "w1": x["w1"], "w2": x["w3"]})["out"]
+        out.append(y + inner @ x["w2"])
+    return {"out": np.stack(out)}
+
+
+def layer_norm(x: Array, eps: float) -> Array:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
+
+
+def gpt2_layer(x: Arrays, *, eps: float = 1e-5, heads: int = 3) -> Arrays:
+    out = []
+    for rows in x["x"]:
+        h = layer_norm(rows, eps) * x["gain1"] + x["shift1"]
+        split = ((h @ x[f"w{a}"] + x[f"b{a}"]).reshape(len(rows), heads, -1).swapaxes(0, 1)[None] for a in "qkv")
+        o = attention(dict(zip("qkv", split, strict=True)), causal=True)["out"][0]
+        y = rows + o.swapaxes(0, 1).reshape(len(rows), -1) @ x["wo"] + x["bo"]
+        h = (layer_norm(y, eps) * x["gain2"] + x["shift2"]) @ x["w1"] + x["b1"]
+        gelu = 0.5 * h * (1 + np.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h**3)))
+        out.append(y + gelu @ x["w2"] + x["b2"])
+    return {"out": np.stack(out)}
+
+
 def linear_attention(x: Arrays, *, normalised: bool = True) -> Arrays:
     q, k = (np.where(a > 0, a + 1, np.exp(a)) for a in (x["q"], x["k"]))
     state = np.einsum("htd,hte->hde", k, x["v"])
@@ -168,6 +204,8 @@ REFERENCES: dict[str, Callable[..., Arrays]] = {
     "mla_projected": mla_projected,
     "qkv_attention": qkv_attention,
     "quantised_matmul": quantised_matmul,
+    "llama_layer": llama_layer,
+    "gpt2_layer": gpt2_layer,
     "linear_attention": linear_attention,
     "matmul": lambda x: {"out": x["a"] @ x["b"]},
     "matmul_matmul": lambda x: {"out": x["q"] @ (x["k"].swapaxes(1, 2) @ x["v"])},

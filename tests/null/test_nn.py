@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cleave import nn
+from cleave import Config, nn
 from cleave.cli.parser import OPERATOR_OPTIONS
+from cleave.config import SearchLimits
 from cleave.errors import CleaveError
 from cleave.ir.graph import Graph
 from cleave.ir.hash import graph_hash
@@ -49,6 +50,10 @@ PROJECTED = tuple(
     {"h": h, "s": s, "t": t, "m": m, "d": d, "e": e}
     for h, s, t, m, d, e in ((2, 5, 7, 6, 4, 3), (1, 6, 2, 1, 2, 5), (3, 4, 0, 2, 5, 1))
 )
+LLAMA = (
+    {"b": 2, "s": 5, "m": 7, "h": 6, "kv_heads": 3, "d": 4, "f": 8},
+    {"b": 1, "s": 1, "m": 1, "h": 2, "kv_heads": 2, "d": 2, "f": 1},
+)
 
 CASES: tuple[tuple[str, Mapping[str, Any], tuple[Mapping[str, int], ...]], ...] = (
     ("attention", {"lse": True}, ATTENTION),
@@ -73,6 +78,13 @@ CASES: tuple[tuple[str, Mapping[str, Any], tuple[Mapping[str, int], ...]], ...] 
     ("qkv_attention", {"causal": True}, PROJECTED),
     ("quantised_matmul", {}, (*ROWS, NO_TERMS)),
     ("quantised_matmul", {"levels": 3}, ROWS),
+    ("llama_layer", {}, LLAMA),
+    ("llama_layer", {"qk_norm": True, "eps": 0.1}, LLAMA[:1]),
+    (
+        "gpt2_layer",
+        {"eps": 0.1},
+        ({"b": 2, "s": 4, "m": 5, "h": 3, "d": 2, "f": 7}, {"b": 1, "s": 1, "m": 1, "h": 3, "d": 1, "f": 1}),
+    ),
     ("linear_attention", {}, PLAIN_HEADS),
     ("linear_attention", {"normalised": False}, PLAIN_HEADS),
     ("matmul", {}, (*ROWS, NO_TERMS)),
@@ -121,7 +133,8 @@ def test_an_operator_is_searched_printed_and_read(
     g, dims = nn.instantiate(name, sizes[0], **options)
     assert parse_graph(g.text()) == g
     assert graph_hash(parse_graph(g.text())) == graph_hash(g)
-    found = search(g, sizes=dims, weights=nn.OPERATORS[name].weights)
+    limits = SearchLimits(seconds=3.0, candidates=3) if name.endswith("_layer") else SearchLimits()
+    found = search(g, config=Config(limits=limits), sizes=dims, weights=nn.OPERATORS[name].weights)
     assert any(c.graph == g for c in found.candidates)
     x = drawn(g, dims, rng)
     expected = REFERENCES[name](x, **options)
