@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeAlias
 
 from cleave.errors import RuleError, location_of
 from cleave.rewrite.sexp import Command, Sexp, atoms, show, transform
@@ -60,6 +61,7 @@ class Rule:
     rhs: Sexp
     variables: tuple[tuple[str, str], ...]  # (name, sort) of lhs and rhs, sorted by name
     conditions: tuple[Sexp, ...]
+    definitions: tuple[tuple[str, Sexp], ...]  # what the body names, put into both sides; guards may speak of it
     command: Command
     file: Path
 
@@ -113,7 +115,7 @@ def read_rule(command: Command, family: str, file: Path, signature: Signature) -
     name = show(options_of(command)[":name"]).strip('"')
     where = location_of(file, command.line)
     try:
-        lhs, rhs, conditions = _equation(command, signature)
+        lhs, rhs, conditions, definitions = _equation(command, signature)
         algebra, fields = _comment(command.comment, name)
         exactness, assumes = _exactness(fields["class"]), _assumptions(fields["assumes"])
         proof = _proof(fields.get("proof", TESTED_ONLY))
@@ -133,6 +135,7 @@ def read_rule(command: Command, family: str, file: Path, signature: Signature) -
         rhs=rhs,
         variables=variables,
         conditions=conditions,
+        definitions=definitions,
         command=command,
         file=file,
     )
@@ -192,13 +195,16 @@ def _proof(words: str) -> str:
 # ---- equations --------------------------------------------------------------------------------------------------
 
 
-def _equation(command: Command, signature: Signature) -> tuple[Sexp, Sexp, tuple[Sexp, ...]]:
-    """(lhs, rhs, conditions). A variable that names a subterm of the left side is replaced by that subterm."""
+_Equation: TypeAlias = "tuple[Sexp, Sexp, tuple[Sexp, ...], tuple[tuple[str, Sexp], ...]]"
+
+
+def _equation(command: Command, signature: Signature) -> _Equation:
+    """(lhs, rhs, conditions, definitions). A variable that names a subterm is replaced by that subterm."""
     if command.head == "rewrite":
         conditions = options_of(command).get(":when", ())
         if isinstance(conditions, str):
             raise RuleError(":when takes a list of facts")
-        return command.expression[1], command.expression[2], conditions
+        return command.expression[1], command.expression[2], conditions, ()
     body, head = command.expression[1], command.expression[2]
     if isinstance(body, str) or isinstance(head, str):
         raise RuleError("a rule is (rule (fact ...) (action ...) ...)")
@@ -210,7 +216,8 @@ def _equation(command: Command, signature: Signature) -> tuple[Sexp, Sexp, tuple
     lhs, rhs = (_inline(side, {**definitions, **lets}) for side in unions[0][1:])
     if isinstance(lhs, str):
         raise RuleError(f"its left side {lhs} is no pattern: the body must define it")
-    return lhs, rhs, tuple(fact for fact in body if _definition(fact, signature) is None)
+    conditions = tuple(fact for fact in body if _definition(fact, signature) is None)
+    return lhs, rhs, conditions, tuple((name, _inline(definitions[name], definitions)) for name in definitions)
 
 
 def _definition(fact: Sexp, signature: Signature) -> tuple[str, Sexp] | None:

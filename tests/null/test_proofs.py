@@ -68,6 +68,7 @@ def test_proofs_need_z3_only_where_they_use_it() -> None:
     assert done.stdout.strip() == "True False"
 
 
+ASKS_K = "(Want k s) (Axis k) (= ss (axes s)) (set-contains ss k)"
 # title: (left, right, assumes, conditions); identities that no rule states
 RIGHT = {
     "distribution": ("(Mul a (Add b c))", "(Add (Mul a b) (Mul a c))", "finite", ""),
@@ -98,6 +99,25 @@ RIGHT = {
     ),
     "a maximum of maxima": ("(Maximum a (Maximum b c))", "(Maximum (Maximum a b) c)", "nothing", ""),
     "an exponential as a quotient": ("(ExpDiff a b)", "(Mul (Exp a) (Recip0 (Exp b)))", "nothing", ""),
+    "silu as a product": ("(Silu a)", "(Mul a (Sigmoid a))", "finite", ""),
+    "the sigmoid written out": ("(Sigmoid a)", "(Recip (Add (Exp (Neg a)) (Const 1.0)))", "finite", ""),
+    "the reciprocal of a root": ("(Rsqrt a)", "(Recip (Sqrt a))", "finite", ""),
+    "the magnitude of a product": ("(Abs (Mul a (Sq b)))", "(Mul (Sq b) (Abs a))", "finite", ""),
+    "the magnitude of what is not negative": ("(Abs (Rsqrt a))", "(Rsqrt a)", "nothing", ""),
+    "the logarithm of a scaled exponential": ("(Log (Mul b (Exp a)))", "(Add a (Log b))", "finite", ""),
+    "a quotient whose divisor is not 0": ("(Mul (Recip (Mul a b)) a)", "(Recip0 b)", "finite", ""),
+    "a shift by a maximum over something": (
+        "(Exp s)",
+        "(Mul (ExpDiff s (Red (MaxOf) k s)) (Exp (Red (MaxOf) k s)))",
+        "finite",
+        ASKS_K,
+    ),
+    "a maximum with a positive factor": (
+        "(Red (MaxOf) k (Mul (Rsqrt y) x))",
+        "(Mul (Red (MaxOf) k x) (Rsqrt y))",
+        "finite",
+        "(= sy (axes y)) (set-not-contains sy k)",
+    ),
     "an exponential less a sum": ("(ExpDiff a (Add b c))", "(Mul (ExpDiff a b) (Exp (Neg c)))", "finite", ""),
 }
 
@@ -141,6 +161,22 @@ WRONG = {
         "(= sc (axes c)) (set-not-contains sc k)",
         "is not",
     ),
+    "a maximum over what may be nothing": (
+        "(Exp s)",
+        "(Mul (ExpDiff s (Red (MaxOf) k s)) (Exp (Red (MaxOf) k s)))",
+        "finite",
+        "(Want k s) (Axis k)",
+        "creates MaxOf",
+    ),
+    "a maximum with a factor that may be 0": (
+        "(Red (MaxOf) k (Mul (Abs y) x))",
+        "(Mul (Abs y) (Red (MaxOf) k x))",
+        "nothing",
+        "(= sy (axes y)) (set-not-contains sy k)",
+        "is not",
+    ),
+    "a logarithm of a product": ("(Log (Mul a b))", "(Add (Log a) (Log b))", "finite", "", "is not"),
+    "the magnitude of a sum": ("(Abs (Add a b))", "(Add (Abs a) (Abs b))", "finite", "", "is not"),
     "a rounding through a sum": (
         '(Red (Sum) k (Cast "float16" x))',
         '(Cast "float16" (Red (Sum) k x))',

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cleave.testing.proof.normal import (
-    ONE,
     Applied,
     Atom,
     Binder,
@@ -38,21 +37,36 @@ class Outside(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Which numbers the unknown values are: real ones, or extended ones but for those of the variables ``finite``."""
+    """Which numbers the unknown values are: real ones, or extended ones but for what is known to be ``finite``."""
 
     extended: bool = False
-    finite: frozenset[str] = frozenset()
+    finite: frozenset[str] = frozenset()  # variables
+    finite_atoms: frozenset[Atom] = frozenset()
 
     def is_real(self, m: Monomial) -> bool:
         """Whether the value of a product is a real number."""
-        return not self.extended or all(self._is_real(atom) for atom, _ in m.powers)
+        return all(self.is_real_atom(atom) for atom, _ in m.powers)
 
-    def _is_real(self, atom: Atom) -> bool:
+    def is_real_atom(self, atom: Atom) -> bool:
         match atom:
+            case _ if not self.extended or atom in self.finite_atoms:
+                return True
             case Value(name, _):
                 return name in self.finite
             case Extent() | Holds():
                 return True
+            case _:
+                return False
+
+    def is_positive(self, atom: Atom, power: int) -> bool:
+        """Whether a power of an atom is a real number above 0."""
+        match atom:
+            case Applied("Exp"):
+                return not self.extended
+            case Applied("Sqrt"):
+                return power < 0
+            case Applied("Rsqrt"):
+                return self.is_real_atom(atom)
             case _:
                 return False
 
@@ -98,7 +112,7 @@ class Numbers:
     ) -> tuple[Monomial, Fraction]:
         """A sum of terms that are all the same is their number times one of them; [p] is its own square."""
         powers = {a: min(n, 1) if isinstance(a, Holds) else n for a, n in powers.items()}
-        if all(self.is_real(Monomial((), ((a, 1),))) for a in powers):
+        if all(map(self.is_real_atom, powers)):
             for b in binders:
                 others = tuple(other for other in binders if other is not b)
                 if b.position not in positions(Monomial(others, tuple(powers.items()))):
@@ -109,7 +123,7 @@ class Numbers:
     # ---- folds
 
     def fold_over(self, monoid: str, binder: Binder, p: Polynomial) -> Polynomial:
-        """A fold of folds is one fold over both axes; a maximum or minimum gives what does not vary back unchanged."""
+        """A fold of folds is one fold over both axes; what does not vary comes out of a maximum or minimum."""
         if monoid == "Sum":
             return self._sum_over(binder, p)
         match p.terms:
@@ -117,12 +131,31 @@ class Numbers:
                 return of_atom(fold(monoid, (*binders, binder), body))
             case _:
                 pass
-        shifts = monoid in ("MaxOf", "MinOf")
-        same = [(m, c) for m, c in p.terms if shifts and binder.position not in positions(m) and self.is_real(m)]
+        if monoid not in ("MaxOf", "MinOf"):
+            return of_atom(fold(monoid, (binder,), p))
+        return self._shifted(monoid, binder, p)
+
+    def _shifted(self, monoid: str, binder: Binder, p: Polynomial) -> Polynomial:
+        same = [(m, c) for m, c in p.terms if binder.position not in positions(m) and self.is_real(m)]
         varying = Polynomial(tuple(term for term in p.terms if term not in same))
-        if not varying.terms or not same:
+        if not varying.terms:
             return of_atom(fold(monoid, (binder,), p))  # of a constant too: the axis may be empty
-        return self.add(self.fold_over(monoid, binder, varying), Polynomial(tuple(same)))
+        if same:
+            return self.add(self.fold_over(monoid, binder, varying), Polynomial(tuple(same)))
+        return self._scaled(monoid, binder, varying)
+
+    def _scaled(self, monoid: str, binder: Binder, p: Polynomial) -> Polynomial:
+        """A factor that does not vary comes out if it is positive."""
+        term = single(p)
+        if term is None:
+            return of_atom(fold(monoid, (binder,), p))
+        m, c = term
+        out = {a: n for a, n in m.powers if self.is_positive(a, n) and binder.position not in positions(a)}
+        if not out and c in (1, -1):
+            return of_atom(fold(monoid, (binder,), p))
+        kept = {a: n for a, n in m.powers if a not in out}
+        rest = polynomial([(monomial((), kept), Fraction(1 if c > 0 else -1))])
+        return self.multiply(polynomial([(monomial((), out), abs(c))]), self.fold_over(monoid, binder, rest))
 
     def _sum_over(self, binder: Binder, p: Polynomial) -> Polynomial:
         """The sum of sums is the sum of all; a sum over what is no sum of sums is one more binder above each term."""
@@ -131,50 +164,3 @@ class Numbers:
             term = opened(m)
             out.append(self._without_extents((*term.binders, binder), dict(term.powers), c))
         return self.add(*(Polynomial((term,)) for term in out))
-
-    # ---- functions
-
-    def exponential(self, p: Polynomial) -> Polynomial:
-        """exp(a + b) = exp a * exp b, of real numbers."""
-        if self.extended:
-            return of_atom(Applied("Exp", (p,)))
-        out = ONE
-        for m, c in p.terms:
-            whole = int(c) if c.denominator == 1 else 1
-            argument = Polynomial(((m, c / whole),))
-            out = self.multiply(out, of_atom(Applied("Exp", (argument,)), whole))
-        return out
-
-    def exponential_of_difference(self, p: Polynomial, q: Polynomial) -> Polynomial:
-        if self.extended:
-            return of_atom(Applied("ExpDiff", (p, q)))
-        return self.exponential(self.subtract(p, q))
-
-    def reciprocal(self, p: Polynomial) -> Polynomial:
-        """1 / p, where p is not 0."""
-        term = None if self.extended else single(p)
-        if term is None:
-            return of_atom(Applied("Recip", (p,)))
-        m, c = term
-        return polynomial([(monomial((), {a: -n for a, n in m.powers}), 1 / c)])
-
-    def reciprocal_or_zero(self, p: Polynomial) -> Polynomial:
-        """recip0(a * b) = recip0 a * recip0 b: 0 if either is 0."""
-        term = single(p)
-        if term is None or any(n < 0 for _, n in term[0].powers):
-            return of_atom(Applied("Recip0", (p,)))
-        m, c = term
-        powers: dict[Atom, int] = {Applied("Recip0", (of_atom(a),)): n for a, n in m.powers}
-        return polynomial([(monomial((), powers), 1 / c)])
-
-    def choose(self, holds: Holds, p: Polynomial, q: Polynomial) -> Polynomial:
-        """where(h, p, q) = [h] p + (1 - [h]) q, of real numbers."""
-        h = of_atom(holds)
-        if self.extended:
-            return of_atom(Applied("Where", (h, p, q)))
-        return self.add(self.multiply(h, p), q, self.negative(self.multiply(h, q)))
-
-
-def symmetric(function: str, _: Numbers, *arguments: Polynomial) -> Polynomial:
-    """A commutative function of which no more is known."""
-    return of_atom(Applied(function, tuple(sorted(arguments, key=repr))))

@@ -42,7 +42,7 @@ class Case:
 
     def __str__(self) -> str:
         by_itself = {name: Ax(name) for name in self.axes}
-        said = [f"{name} is {_phrase(ax)}" for name, ax in self.axes.items() if by_itself[name] != ax]
+        said = [f"{name} is {_phrase(name, ax)}" for name, ax in self.axes.items() if by_itself[name] != ax]
         said += [f"the extent of {base} depends on {', '.join(by)}" for base, by in self.owners.items() if by]
         return "; ".join(said) or "distinct axes"
 
@@ -138,7 +138,6 @@ def _are_axes(a: Sexp, b: Sexp, axes: Mapping[str, Ax]) -> bool:
     return all(ax in axes if isinstance(ax, str) else ax[0] in ("Outer", "Inner") for ax in (a, b))
 
 
-def _phrase(ax: Ax) -> str:
-    return {"whole": ax.base, "outer": f"the chunk index of {ax.base}", "inner": f"the place in a chunk of {ax.base}"}[
-        ax.part
-    ]
+def _phrase(name: str, ax: Ax) -> str:
+    base = "an axis" if ax.base == name else ax.base
+    return {"whole": base, "outer": f"the chunk index of {base}", "inner": f"the place in a chunk of {base}"}[ax.part]

@@ -6,21 +6,24 @@ binds the positions of its axis; a free place in a chunk stays what it is when t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 
 from cleave.rewrite.rule import Signature
 from cleave.rewrite.sexp import Sexp, show
-from cleave.testing.proof.arithmetic import Numbers, Outside, symmetric
+from cleave.testing.proof.arithmetic import Numbers, Outside
 from cleave.testing.proof.axes import Ax, Case
+from cleave.testing.proof.functions import KNOWN, TOTAL, choose, is_above_zero, reciprocal_or_zero
 from cleave.testing.proof.guards import Guards
 from cleave.testing.proof.normal import (
     ONE,
     Applied,
+    Atom,
     Binder,
     Extent,
+    Fold,
     Holds,
     Polynomial,
     Value,
@@ -30,36 +33,26 @@ from cleave.testing.proof.normal import (
     rename,
 )
 
-TOTAL = frozenset({"Exp", "Tanh", "Abs", "Sigmoid", "Silu", "Recip0", "Maximum", "Minimum"})
-"""Functions whose value is finite wherever that of their arguments is. Others may create infinite values."""
-
-KNOWN: dict[str, Callable[..., Polynomial]] = {
-    "Add": Numbers.add,
-    "Sub": Numbers.subtract,
-    "Mul": Numbers.multiply,
-    "Neg": Numbers.negative,
-    "Sq": Numbers.square,
-    "Exp": Numbers.exponential,
-    "ExpDiff": Numbers.exponential_of_difference,
-    "Recip0": Numbers.reciprocal_or_zero,
-    "Maximum": partial(symmetric, "Maximum"),
-    "Minimum": partial(symmetric, "Minimum"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Positions by slot, and the constants that are put for variables of monoids."""
+    """Positions by slot. ``kinds``: of a position its slot, with ? where it need not exist.
+
+    A free place in a chunk is where it is when the chunk index is bound, and a chunk may end before it.
+    """
 
     positions: Mapping[Ax, str]
-    kinds: Mapping[str, str]  # position -> its slot, with * where it is bound, and those that its extent depends on
+    kinds: Mapping[str, str]
 
     def bind(self, slot: Ax, case: Case) -> tuple[Scope, Binder]:
         owners = tuple(self.positions[owner] for owner in case.extent_slots(slot))
         position = fresh(str(slot))
-        kind = f"{slot}*({', '.join(self.kinds[p] for p in owners)})"
-        scope = Scope({**self.positions, slot: position}, {**self.kinds, position: kind})
+        owned = {p: f"{other}?" for other, p in self.positions.items() if slot in case.extent_slots(other)}
+        scope = Scope({**self.positions, slot: position}, {**self.kinds, **owned, position: str(slot)})
         return scope, Binder(position, str(slot), owners)
+
+    def is_free(self, position: str) -> bool:
+        return "~" not in position and not self.kinds[position].endswith("?")
 
 
 def free_scope(case: Case) -> Scope:
@@ -77,9 +70,10 @@ class Evaluation:
     guards: Guards
     numbers: Numbers
     signature: Signature
-    variables: Mapping[str, str]  # name -> sort
     monoids: Mapping[str, str]
-    infinite: set[Polynomial] = field(default_factory=set[Polynomial])  # what may be infinite, bound names replaced
+    existing: frozenset[Ax] = frozenset()  # slots whose free position exists
+    finite: frozenset[Polynomial] = frozenset()  # what is known to be finite, as in ``infinite``
+    infinite: set[Polynomial] = field(default_factory=set[Polynomial])  # what may be infinite, positions by their kind
 
     def value(self, pattern: Sexp, scope: Scope) -> Polynomial:
         """The normal form. Outside: the pattern holds what the prover does not know."""
@@ -92,11 +86,11 @@ class Evaluation:
                 return self._size(self.case.resolve(ax), scope)
             case ("Where", str(predicate), x, y):
                 holds = Holds(predicate, self.seen(predicate, scope))
-                return self.numbers.choose(holds, self.value(x, scope), self.value(y, scope))
+                return choose(self.numbers, holds, self.value(x, scope), self.value(y, scope))
             case ("Red", op, ax, body):
                 return self._fold(self.monoid(op), self.case.resolve(ax), body, scope)
             case ("Cast", dtype, x):
-                return self._partial(of_atom(Applied(f"Cast {show(dtype)}", (self.value(x, scope),))), scope)
+                return self._noted(of_atom(Applied(f"Cast {show(dtype)}", (self.value(x, scope),))), scope)
             case _:
                 return self._apply(pattern, scope)
 
@@ -138,7 +132,16 @@ class Evaluation:
         out = self.value(body, inside)
         for binder in reversed(binders):
             out = self.numbers.fold_over(monoid, binder, out)
-        return out if monoid == "Sum" else self._partial(out, scope)  # a maximum over nothing is -inf
+        if monoid == "Sum" or self._is_over_something(binders, scope):
+            return out
+        return self._noted(out, scope)
+
+    def _is_over_something(self, binders: list[Binder], scope: Scope) -> bool:
+        """Whether the position in scope is among those that are bound. A maximum over nothing is -inf."""
+        bound = {b.position for b in binders}
+        owners = {owner for b in binders for owner in b.owners} - bound
+        slots = {str(slot) for slot in self.existing if scope.is_free(scope.positions[slot])}
+        return all(b.axis in slots for b in binders) and all(map(scope.is_free, owners))
 
     def _apply(self, pattern: tuple[Sexp, ...], scope: Scope) -> Polynomial:
         head = show(pattern[0])
@@ -146,20 +149,37 @@ class Evaluation:
         if sort != "E" or set(sorts) != {"E"}:
             raise Outside(f"the constructor {head}")
         arguments = [self.value(part, scope) for part in pattern[1:]]
-        if head == "Recip":
-            return self._inverse(self.numbers.reciprocal(arguments[0]), scope)
-        if head in KNOWN:
-            return KNOWN[head](self.numbers, *arguments)
-        out = of_atom(Applied(head, tuple(arguments)))
-        return out if head in TOTAL else self._partial(out, scope)
+        if head == "Recip0":
+            return reciprocal_or_zero(arguments[0], partial(self._is_finite, scope))
+        out = KNOWN[head](self.numbers, *arguments) if head in KNOWN else of_atom(Applied(head, tuple(arguments)))
+        if head == "Rsqrt":
+            self._noted(of_atom(Applied("Sqrt", tuple(arguments))), scope)  # finite where its reciprocal is
+        return out if head in TOTAL else self._noted(out, scope)
 
-    def _inverse(self, p: Polynomial, scope: Scope) -> Polynomial:
-        """A product is not 0 if no factor is."""
+    def _is_finite(self, scope: Scope, p: Polynomial) -> bool:
+        return rename(p, scope.kinds) in self.finite
+
+    def _noted(self, p: Polynomial, scope: Scope) -> Polynomial:
+        """Note what may be infinite in a value. A product is not 0 if no factor is."""
         for m, _ in p.terms:
-            for atom, power in m.powers:
-                self._partial(of_atom(atom, -1 if power < 0 else 1), scope)
+            if not m.binders:  # else noted below the sum
+                self.infinite |= {rename(of_atom(*part), scope.kinds) for part in map(_not_total, m.powers) if part}
         return p
 
-    def _partial(self, p: Polynomial, scope: Scope) -> Polynomial:
-        self.infinite.add(rename(p, scope.kinds))
-        return p
+
+def _not_total(factor: tuple[Atom, int]) -> tuple[Atom, int] | None:
+    """What of a power may be infinite: 1/0, a fold over nothing, a function that is not defined everywhere."""
+    atom, power = factor
+    match atom:
+        case Applied("Exp", _):
+            return None
+        case Applied("Recip", (divisor,)) if is_above_zero(divisor):
+            return None
+        case _ if power < 0:
+            return atom, -1
+        case Fold():
+            return atom, 1
+        case Applied(function, _) if function not in TOTAL:
+            return atom, 1
+        case _:
+            return None

@@ -1,8 +1,9 @@
 """The lemmas that justify every step on normal forms, each proved by z3: by induction on the extent, or directly.
 
 Axioms: a fold over no positions is the identity of its monoid, and a fold over one position more is the fold so far
-combined with the value there; the laws of an ordered field; exp(a + b) = exp a * exp b and exp > 0; the tables of the
-extended numbers below, which are those of IEEE arithmetic without rounding.
+combined with the value there; the laws of an ordered field; the tables of the extended numbers below, which are those
+of IEEE arithmetic without rounding. Of functions (``functions.py``): exp(a + b) = exp a * exp b, exp > 0,
+log(exp a * b) = a + log b, and the definitions of sigmoid, silu and rsqrt.
 
 An obligation is SMT-LIB text: what is known, and the claim. z3 must find the known and the denied claim contradictory.
 """
@@ -187,6 +188,13 @@ def _of_reals() -> Iterator[Lemma]:
         "(= (* holds holds) holds)",
     )
     yield _directly(
+        "absolute-product",
+        "|a * b| = |a| * |b| and |a|^2 = a^2, over the reals",
+        _REALS + "(define-fun magnitude ((x Real)) Real (ite (< x 0.0) (- x) x))",
+        "(= (magnitude (* f g)) (* (magnitude f) (magnitude g)))",
+        "(= (* (magnitude f) (magnitude f)) (* f f))",
+    )
+    yield _directly(
         "recip0-product",
         "recip0(a * b) = recip0 a * recip0 b, 0 included; and 1 / (a * b) where neither is 0",
         _REALS + "(define-fun r ((x Real)) Real (ite (= x 0.0) 0.0 (/ 1.0 x)))",
@@ -213,6 +221,14 @@ def _of_extended_numbers() -> Iterator[Lemma]:
             f"(= {unit} (add {unit} c))",
             "(= Y (add X c))",
             f"(= ({name} Y (add x c)) (add ({name} X x) c))",
+        )
+        yield _by_induction(
+            f"{name}-scale",
+            f"{name}(c * x) = c * {name} x for a real c > 0, over nothing as well",
+            _EXTENDED + "(assert (and (is_fin c) (> (real c) 0.0)))",
+            f"(= {unit} (multiply c {unit}))",
+            "(= Y (multiply c X))",
+            f"(= ({name} Y (multiply c x)) (multiply c ({name} X x)))",
         )
     yield _by_induction(
         "maximum-bound",

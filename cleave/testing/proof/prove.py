@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from cleave.rewrite.rule import Rule
@@ -19,7 +19,7 @@ from cleave.testing.proof.axes import Ax, Case, cases
 from cleave.testing.proof.evaluate import Evaluation, free_scope
 from cleave.testing.proof.guards import Guards, axis_variables, guards_of
 from cleave.testing.proof.infinite import Infinite, equal
-from cleave.testing.proof.normal import Extent, Polynomial, of_atom, text
+from cleave.testing.proof.normal import Extent, Polynomial, of_atom, positions, rename, single, text
 from cleave.testing.proof.scope import mentioned
 
 POINTWISE = frozenset({"ExpDiff", "Exp", "NegInf", "Where", "Maximum", "Minimum"})
@@ -103,14 +103,17 @@ class _Prover:
         """Why the normal forms prove nothing; empty if they do."""
         scope = free_scope(evaluation.case)
         try:
-            left = evaluation.value(self.rule.lhs, scope)
-            may_be_infinite = set(evaluation.infinite)
-            right = evaluation.value(self.rule.rhs, scope)
+            evaluation.value(self.rule.lhs, scope)
+            finite = (
+                frozenset(map(_where_it_exists, evaluation.infinite)) | evaluation.infinite | self._nonzero(evaluation)
+            )
+            informed = replace(evaluation, finite=finite, infinite=set())
+            left, right = informed.value(self.rule.lhs, scope), informed.value(self.rule.rhs, scope)
         except Outside as error:
             return f"no normal form: {error}"
         if left != right:
             return f"{text(left)}  is not  {text(right)}"
-        created = evaluation.infinite - may_be_infinite - self._nonzero(evaluation)
+        created = informed.infinite - finite
         if created and not evaluation.numbers.extended:
             return f"the right side creates {', '.join(sorted(map(text, created)))}, which may be infinite"
         return ""
@@ -118,7 +121,7 @@ class _Prover:
     def _by_z3(self, evaluation: Evaluation, refused: str) -> Proof:
         case = evaluation.case
         pointwise = self._evaluation(case, dict(evaluation.monoids), extended=True)
-        found = Infinite(pointwise, self._mentioned(self.rule.lhs, case), "finite" in self.rule.assumes)
+        found = Infinite(pointwise, pointwise.existing, "finite" in self.rule.assumes)
         try:
             answer = equal(self.rule.lhs, self.rule.rhs, free_scope(case), found)
         except Outside:
@@ -128,9 +131,13 @@ class _Prover:
         return self._not(f"{refused}, {_shown(answer.detail)}")
 
     def _evaluation(self, case: Case, monoids: dict[str, str], *, extended: bool = False) -> Evaluation:
-        finite = frozenset(words[1] for words in self._assumptions("finite"))
-        numbers = Numbers(extended or "finite" not in self.rule.assumes, finite)
-        return Evaluation(case, self.guards, numbers, self.book.signature, dict(self.rule.variables), monoids)
+        names = frozenset(words[1] for words in self._assumptions("finite"))
+        numbers = Numbers(extended or "finite" not in self.rule.assumes, names)
+        existing = self._mentioned(self.rule.lhs, case)
+        out = Evaluation(case, self.guards, numbers, self.book.signature, monoids, existing)
+        atoms = (out.value(pattern, free_scope(case)) for name, pattern in self.rule.definitions if name in names)
+        finite = frozenset(a for p in atoms for m, _ in p.terms if single(p) for a, n in m.powers if len(m.powers) == n)
+        return replace(out, numbers=replace(numbers, finite_atoms=finite), infinite=set())
 
     def _assumptions(self, kind: str) -> Iterator[list[str]]:
         return (words for a in self.rule.assumes if len(words := a.split()) == 2 and words[0] == kind)
@@ -154,6 +161,11 @@ class _Prover:
 
     def _not(self, reason: str) -> Proof:
         return Proof(self.rule.name, False, reason)
+
+
+def _where_it_exists(p: Polynomial) -> Polynomial:
+    """What is finite for all chunks is so for the chunk in scope, where a free place exists."""
+    return rename(p, {position: position.removesuffix("?") for position in positions(p)})
 
 
 def _shown(values: str) -> str:
