@@ -241,6 +241,23 @@ def contract(arrays: Sequence[Array], number: int) -> Array:
     return result.reshape(shape)
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """Outputs of a graph, and the value of each of its terms in the space where they were computed."""
+
+    outputs: dict[str, Array]
+    space: Space
+    memo: dict[Term, Array]
+
+    def regular(self, *roots: Term) -> bool:
+        """Whether terms are finite or −inf wherever they exist: what a rule that assumes finite values asks for."""
+        return all(self._is_regular(t, self.memo[t]) for t in walk(*roots, below=operands))
+
+    def _is_regular(self, t: Term, found: Array) -> bool:
+        irregular = np.isnan(found) | np.isposinf(found)
+        return not irregular.any() or not (irregular & self.space.valid_for(free(t))).any()
+
+
 def interpret(
     g: Graph,
     inputs: Mapping[str, Any],
@@ -253,6 +270,17 @@ def interpret(
     ``dims`` binds symbols that no input shape fixes. ``at`` restricts output axes to some positions: then only the
     elements there are computed and the rest stays NaN.
     """
+    return interpret_terms(g, inputs, dims, at, precision).outputs
+
+
+def interpret_terms(
+    g: Graph,
+    inputs: Mapping[str, Any],
+    dims: Mapping[str, int] | None = None,
+    at: Mapping[Axis, Array] | None = None,
+    precision: str = "float64",
+) -> Evaluation:
+    """As ``interpret``, with what was computed on the way."""
     arrays = {i.name: np.asarray(inputs[i.name]) for i in g.inputs if i.name in inputs}
     for i in g.inputs:
         if i.name not in arrays:
@@ -260,7 +288,7 @@ def interpret(
     values = bind_dims(g, {n: a.shape for n, a in arrays.items()}, dims)
     space = make_space(g.axes, arrays, values, at, precision)
     memo: dict[Term, Array] = {}
-    return {o.name: _stored(o, space, value(o.term, space, memo)) for o in g.outputs}
+    return Evaluation({o.name: _stored(o, space, value(o.term, space, memo)) for o in g.outputs}, space, memo)
 
 
 def _stored(o: Output, space: Space, result: Array) -> Array:

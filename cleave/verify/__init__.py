@@ -1,7 +1,8 @@
 """Equivalence checking: is a candidate what it claims to be? Gets graphs and callables, never a kernel.
 
 1. Small instantiations in float64: every relation of sizes, nothing divides, S = 1, 1 < S < extent, S > extent; and
-   folds on random chunkings, joined in any order and absorbed.
+   folds on random chunkings, joined in any order and absorbed. Large literal extents are freed for that.
+   The same instances in finite fields, where equality is exact: outputs that they leave open are named.
 2. Medium shapes in float64, with adversarial values.
 3. The final test. Graph half: the user's shapes at sampled points. Kernel half: the operator on whole rows.
 """

@@ -58,6 +58,7 @@ def _ladder(
     yield guarded(Step.SCOPE, lambda: check_scope(c))
     form = small_form(c, known, rng, bound=bind is not None)
     yield form.check
+    yield guarded(Step.FIELD, lambda: form.field(rng))
     yield guarded(Step.FOLDS, lambda: check_folds(form.candidate, form.small(), rng))
     yield guarded(Step.MEDIUM, lambda: form.medium(rng))
     yield guarded(Step.GRAPH_HALF, lambda: _at_shape(c, bind, known, rng))

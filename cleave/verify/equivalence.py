@@ -53,6 +53,8 @@ def check_equivalence(c: Candidate, step: Step, references: Iterable[Reference],
     """Compare on every instance; the first difference ends the step and is its detail."""
     count, worst, valued = 0, 0.0, False
     for reference in references:
+        if not reference.regular and "finite" in c.assumptions:
+            continue  # the input graph itself leaves the finite numbers here (1 / 0 on an empty axis)
         found = _compare_at(c, reference, rng)
         if isinstance(found, str):
             return Check(step, Outcome.NOT_EVALUABLE, count, worst, found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -21,20 +20,17 @@ from cleave.ir.instance import Instance, below
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.op import MONOIDS
 from cleave.verify.equivalence import split_instance
-from cleave.verify.instantiate import Array, Chunks
+from cleave.verify.instantiate import Array
 from cleave.verify.metric import ALGEBRA, Comparison, compare, magnitude
-from cleave.verify.reference import Reference
+from cleave.verify.reference import Reference, representative
 from cleave.verify.verdict import Check, Outcome, Step
 
 State = tuple[Array, ...]
 
 _CHUNKINGS = 2
 _MOST_CHUNKS = 5
-_FIRST = ((Chunks.ONE, 0), (Chunks.SOME, 1), (Chunks.MANY, 0))
-"""Of the small instantiations: one chunk, some with slack, more than the extent; and the largest, where a mask leaves
-several chunks of a row."""
 _MORE = 5
-"""And as many others, at random."""
+"""Instances at random beside those that every relation of sizes needs: a chunking costs as much as an instance."""
 
 
 def check_folds(c: Candidate, references: Sequence[Reference], rng: np.random.Generator) -> Check:
@@ -45,7 +41,7 @@ def check_folds(c: Candidate, references: Sequence[Reference], rng: np.random.Ge
     if faults:
         return Check(Step.FOLDS, Outcome.WRONG_FOLD, detail=faults[0])
     count, worst = 0, 0.0
-    for reference in _selected(references, rng):
+    for reference in representative(references, rng, _MORE):
         at = split_instance(c, reference, rng)
         for f in c.folds:
             what, ratio = _check_at(f, at, rng)
@@ -55,16 +51,6 @@ def check_folds(c: Candidate, references: Sequence[Reference], rng: np.random.Ge
         count += 1
     outcome = Outcome.PASSED if count else Outcome.NOT_EVALUABLE
     return Check(Step.FOLDS, outcome, count, worst, "" if count else "no instance could be drawn")
-
-
-def _selected(references: Sequence[Reference], rng: np.random.Generator) -> list[Reference]:
-    """A chunking costs as much as an instance, so folds are tried on fewer."""
-    wanted = [next((r for r in references if (r.sizes.chunks, r.sizes.slack) == kind), None) for kind in _FIRST]
-    large = sorted(references, key=lambda r: -prod(max(n, 1) for n in r.sizes.dims.values()))
-    wanted += [next((r for r in large if r.sizes.chunks is kind), None) for kind in (Chunks.SOME, Chunks.MANY)]
-    first = list({id(r): r for r in wanted if r is not None}.values())
-    rest = [references[int(n)] for n in rng.permutation(len(references))]
-    return [*first, *[r for r in rest if not any(r is f for f in first)][:_MORE]]
 
 
 def _shape_fault(f: Fold) -> str:

@@ -20,6 +20,7 @@ from cleave.errors import CleaveError
 from cleave.ir.generic import literals
 from cleave.ir.instance import fixed_dims, footprint, greatest_extents
 from cleave.verify.equivalence import check_equivalence
+from cleave.verify.field_check import check_field
 from cleave.verify.final import check_at_shape
 from cleave.verify.generic import generic_candidate
 from cleave.verify.instantiate import prime_dims
@@ -42,6 +43,11 @@ class Form:
 
     def small(self) -> Sequence[Reference]:
         return () if self.sampled else self.references.small()
+
+    def field(self, rng: np.random.Generator) -> Check:
+        if self.sampled:
+            return Check(Step.FIELD, Outcome.SKIPPED, detail="literal extents leave no small instance")
+        return check_field(self.candidate, self.references, rng)
 
     def medium(self, rng: np.random.Generator) -> Check:
         if self.sampled:

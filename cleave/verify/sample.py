@@ -51,7 +51,7 @@ class Drawn:
     def __getitem__(self, where: tuple[Array, ...]) -> Array:
         state = np.asarray(self.seed, dtype=np.uint64)
         for position in where:
-            state = _mixed(state ^ np.asarray(position).astype(np.uint64))
+            state = mixed(state ^ np.asarray(position).astype(np.uint64))
         negative: Array = (state & _SIGN) == 0
         if self.dtype == np.dtype(np.bool_):
             return negative
@@ -73,7 +73,7 @@ def materialised(x: Drawn) -> Drawn | Array:
     return np.asarray(x[tuple(np.ix_(*map(np.arange, x.shape)))])
 
 
-def _mixed(state: Array) -> Array:
+def mixed(state: Array) -> Array:
     """The finaliser of splitmix64, on arrays."""
     with np.errstate(over="ignore"):
         z: Array = state + _MIX[0]

@@ -38,6 +38,7 @@ class Step(StrEnum):
 
     SCOPE = "scope"
     SMALL = "small instantiations"
+    FIELD = "finite field"
     MEDIUM = "medium shapes"
     FOLDS = "folds"
     GRAPH_HALF = "final test, graph half"

@@ -146,7 +146,7 @@ def test_attention_passes_every_step_that_needs_no_gpu() -> None:
         verdict = verify(candidate, Config(seed=3), bind={"b": 1, "h": 32, "s": 2048, "t": 2048})
         assert verdict.passed, verdict.text()
         ran = [c.step for c in verdict.checks if c.outcome is Outcome.PASSED]
-        assert ran == [Step.SCOPE, Step.SMALL, Step.FOLDS, Step.MEDIUM, Step.GRAPH_HALF]
+        assert ran == [Step.SCOPE, Step.SMALL, Step.FIELD, Step.FOLDS, Step.MEDIUM, Step.GRAPH_HALF]
         assert verdict.summary().endswith("(final test, kernel half skipped: no compiled kernel was run)")
 
 
