@@ -18,6 +18,7 @@ from cleave.ir.index import (
     Min,
     Monomial,
     Position,
+    Pred,
     Symbol,
     axes_of,
     ceildiv,
@@ -97,7 +98,7 @@ def _kernel(
     grid.prologue(em)
     way = schedule.merge if len(group) > 1 else "none"
     blocks = _divided(schedule, first.program, counts) if way in ("cluster", "spread") else 1
-    multicast = _multicast(em, counts, way)
+    multicast = _multicast(em, counts, way, schedule.constraints)
     neighbours = [multicast.axis] if multicast is not None else merge.outer_axes(first.program) if blocks > 1 else ()
     tiles = grid.decode(em, counts, neighbours)
     if multicast is not None:
@@ -207,7 +208,7 @@ def _divided(schedule: Schedule, first: Program, counts: Sequence[Index]) -> int
     return outer[0]
 
 
-def _multicast(em: Emission, counts: Sequence[Index], way: Merge) -> Multicast | None:
+def _multicast(em: Emission, counts: Sequence[Index], way: Merge, constraints: Sequence[Pred]) -> Multicast | None:
     """What a binding orders. Errors: blocks that are no neighbours in every cluster, or whose trips differ."""
     multicast = em.binding.multicast
     if multicast is None:
@@ -217,13 +218,20 @@ def _multicast(em: Emission, counts: Sequence[Index], way: Merge) -> Multicast |
     differ = [s.axis.name for s in statements(em.program.body) if isinstance(s, Loop) and a in _bounds_read(em, s)]
     if em.feed != "tma" or way in ("cluster", "spread"):
         why = "boxes are fetched by tma, and the cluster is not used for a merge"
-    elif count.constant is None or count.constant % multicast.blocks:
-        why = f"a number of tiles that is known and divisible, not {show(count)}"
+    elif not _is_multiple(em, multicast, count, constraints):
+        why = f"a number of tiles that is a multiple, or a constraint that it is, not {show(count)}"
     elif differ:
         why = f"trips over {', '.join(differ)} that do not depend on it"
     else:
         return multicast
     raise CodegenError(f"{multicast.blocks} blocks along {a} fetch together: needed are {why}", location=em.location)
+
+
+def _is_multiple(em: Emission, multicast: Multicast, count: Index, constraints: Sequence[Pred]) -> bool:
+    if count.constant is not None:
+        return count.constant % multicast.blocks == 0
+    a = multicast.axis
+    return a in em.program.grid and multicast.condition(1 if a in em.program.unit else em.size(a)) in constraints
 
 
 def _bounds_read(em: Emission, s: Loop) -> frozenset[Axis]:

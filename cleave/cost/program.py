@@ -148,7 +148,7 @@ class _Counter:
         work.distinct_bytes = min(distinct, work.loaded_bytes)
         self.shared(self.program.body, inside=False)
         work.spare_bytes = BOX_ALIGNMENT if self.boxes else FLAG_BYTES
-        work.early = self.binding.stages - (1 if self.boxes else 2)
+        work.early = self.binding.stages - (1 if self.boxes and self.binding.multicast is None else 2)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         self.count_repeats(environments[0])
         return work
@@ -228,14 +228,22 @@ class _Counter:
             case Contract(axis, left, right):
                 self.work.matmul_flops += 2.0 * volume * self.tile(axis) * times
                 self.work.read_bytes += 2.0 * self.read_volume(axis, left, right) * times
-            case Load(name, _):
+            case Load(name, indices):
                 if not is_shared:
-                    self.work.loaded_bytes += self.present(axes) * DTYPES[self.dtypes[name]] * times
+                    read = self.present(axes) * DTYPES[self.dtypes[name]] / self.readers(axes, indices)
+                    self.work.loaded_bytes += read * times
             case Reduce(_, axis, body):
                 self.work.other += volume * self.tile(axis) * times
                 self.pointwise(body, volume * self.tile(axis), times)
             case _:
                 self.pointwise(term, volume, times)
+
+    def readers(self, axes: tuple[Axis, ...], indices: tuple[Index, ...]) -> int:
+        """Blocks that receive what one of them asks for."""
+        multicast = self.binding.multicast
+        if multicast is None or multicast.axis in frozenset(axes).union(*map(axes_of, indices)):
+            return 1
+        return multicast.blocks
 
     def read_volume(self, axis: Axis, left: Ref, right: Ref) -> int:
         """Elements that a matmul reads from shared memory: every warp all of the operand without rows, and its rows of

@@ -93,7 +93,8 @@ def modelled(
     facts, parts, total = target.facts, dict[str, float](), 0.0
     launched = kernels[:1] if merge in ONE_LAUNCH else kernels
     for work, binding in launched:
-        seconds, terms = _kernel_seconds(work, binding, facts, chunks if merge == "cluster" else 1)
+        alone = 1 if binding.multicast is None else binding.multicast.blocks
+        seconds, terms = _kernel_seconds(work, binding, facts, chunks if merge == "cluster" else alone)
         total += seconds
         for name, value in terms.items():
             parts[name] = parts.get(name, 0.0) + value

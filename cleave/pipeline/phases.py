@@ -67,4 +67,5 @@ def forced_schedules(
         merge=forced.merge if c.splits else None,
         split={n: count for n, count in (forced.split or {}).items() if n in bases},
         feed=forced.feed,
+        multicast=forced.multicast,
     )

@@ -34,6 +34,7 @@ class Forced:
     merge: Merge | None = None
     split: Mapping[str, int] | None = None
     feed: Feed | None = None
+    multicast: int = 1
 
 
 @dataclass(frozen=True)

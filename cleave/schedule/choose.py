@@ -37,6 +37,7 @@ def schedule(
     merge: Merge | None = None,
     split: Mapping[str, int] | None = None,
     feed: Feed | None = None,
+    multicast: int = 1,
     keep: int = KEPT,
 ) -> tuple[Schedule, ...]:
     """Schedules of a candidate, best first by modelled time.
@@ -48,6 +49,7 @@ def schedule(
     merge     forces how partials of a split are joined
     split     forces the count of a split, by the name of the axis that was split
     feed      forces how tiles of loops are loaded; "tma" is where it exists the default, and for boxes of arrays only
+    multicast  blocks of a cluster that fetch for one another the boxes that all of them read; 1: each its own
     keep      how many schedules to return; half as many bindings of each first kernel are considered
 
     Errors: a dim without value, an unknown name, a size that the axis can't have; no skeleton that can express the
@@ -56,7 +58,7 @@ def schedule(
     if keep < 1:
         raise ScheduleError(f"keep {keep}: allowed is >= 1", location=candidate.name)
     request = make_request(
-        candidate, target, bind, config or Config(), Forced(tile or {}, skeleton, merge, split or {}, feed)
+        candidate, target, bind, config or Config(), Forced(tile or {}, skeleton, merge, split or {}, feed, multicast)
     )
     found: list[Schedule] = []
     for variant in variants(request):
@@ -149,6 +151,9 @@ def _constraints(chosen: Sequence[Kernel], bound: Mapping[str, int]) -> tuple[Pr
         for a in k.program.whole:
             if not _is_known(a.extent, bound):
                 out.setdefault(compare("<=", a.extent, index(k.binding.tile(a))))
+        if k.binding.multicast is not None:
+            a = k.binding.multicast.axis
+            out.setdefault(k.binding.multicast.condition(1 if a in k.program.unit else k.binding.tile(a)))
         for s in statements(k.program.body):
             for a in s.once if isinstance(s, Store) else ():
                 if is_dim(a.extent) and not _is_known(a.extent, bound):

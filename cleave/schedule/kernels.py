@@ -18,6 +18,7 @@ from cleave.schedule.partition import Piece
 from cleave.schedule.placement import Placement, Sizes, placements
 from cleave.schedule.request import Request
 from cleave.schedule.roles import Plan, Role
+from cleave.schedule.sharers import multicast
 from cleave.schedule.splits import base_extent, merge_roles
 from cleave.schedule.variants import Variant
 from cleave.tile.check import finer_tiles
@@ -89,7 +90,7 @@ def _kernels(s: Setting, piece: Piece) -> list[Kernel]:
             continue
         r.tiled_names |= {a.name for a in program_axes(lowered.program) if a not in lowered.program.unit}
         for skeleton in (k for k in r.skeletons if _worth_trying(k, r, placement, sizes)):
-            for binding in _bindings(s, lowered.program, placement, skeleton):
+            for binding in _bindings(s, piece, lowered.program, placement, skeleton):
                 made = _costed(s, lowered, placement, binding, skeleton)
                 out += [made] if made is not None else []
     return sorted(out, key=lambda k: modelled([(k.work, k.binding)], r.target).microseconds)
@@ -149,7 +150,8 @@ def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kerne
     except ScheduleError as error:
         r.reject(str(error))
         return None
-    return _costed(s, lowered, first.placement, replaced(first.binding, tiles=tiles), first.skeleton)
+    binding = replaced(first.binding, tiles=tiles, multicast=None)
+    return _costed(s, lowered, first.placement, binding, first.skeleton)
 
 
 def _slice(size: int, workers: int) -> int:
@@ -159,11 +161,22 @@ def _slice(size: int, workers: int) -> int:
     return SLICE * most
 
 
-def _bindings(s: Setting, program: Program, placement: Placement, skeleton: Skeleton) -> Iterator[Binding]:
+def _bindings(
+    s: Setting, piece: Piece, program: Program, placement: Placement, skeleton: Skeleton
+) -> Iterator[Binding]:
+    """With a multicast forced, the first piece has it, and the others where they can."""
     r = s.request
-    sizes = r.sizes(s.dims(s.chunk or USUAL_CHUNK), s.fixed)
+    sizes, blocks = r.sizes(s.dims(s.chunk or USUAL_CHUNK), s.fixed), r.forced.multicast
     try:
-        yield from bindings(program, placement, sizes, skeleton, r.forced.tile)
+        for binding in bindings(program, placement, sizes, skeleton, r.forced.tile):
+            shared = multicast(program, binding, sizes, blocks) if blocks > 1 else None
+            if shared is None and blocks > 1 and piece == s.variant.partition.pieces[0]:
+                r.reject(
+                    f"multicast to {blocks} blocks: no grid axis has a number of tiles that is a multiple of "
+                    f"{blocks}, and a tile of a loop that does not depend on it"
+                )
+                continue
+            yield replaced(binding, multicast=shared) if shared is not None else binding
     except ScheduleError as error:
         r.errors.append(error)
 

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Forced:
     """Choices that the caller made: tiles by axis name, a skeleton, a merge, split counts by axis or symbol name, and
-    how tiles of loops are loaded."""
+    how tiles of loops are loaded, and by how many blocks at once."""
 
     tile: Mapping[str, int] = field(default_factory=dict[str, int])
     skeleton: str | None = None
     merge: Merge | None = None
     split: Mapping[str, int] = field(default_factory=dict[str, int])
     feed: Feed | None = None
+    multicast: int = 1
 
 
 @dataclass
@@ -71,6 +72,8 @@ class Request:
     def feed(self, skeleton: Skeleton) -> Feed:
         """How the tiles of loops are to be loaded: as forced, or the best way that the target has."""
         allowed = self.target.facts.features
+        if self.forced.multicast > 1:
+            return "tma"
         return self.forced.feed or next(f for f in skeleton.feeds if f in allowed)
 
     def sizes(self, more: Mapping[str, int], fixed: frozenset[str] = frozenset()) -> Sizes:
@@ -108,6 +111,7 @@ def make_request(
     folds = candidate.folds if config.ablation.algebra else ()
     skeletons = _skeletons(candidate, target, forced.skeleton)
     _check_feed(candidate, target, forced.feed, skeletons)
+    _check_multicast(candidate, target, forced)
     return Request(candidate, target, shape, fixed, config, forced, skeletons, folds)
 
 
@@ -125,6 +129,23 @@ def _check_feed(c: Candidate, target: Target, wanted: str | None, skeletons: tup
     allowed = [f for f in dict.fromkeys(f for k in skeletons for f in k.feeds) if f in target.facts.features]
     if wanted is not None and wanted not in allowed:
         raise ScheduleError(f"feed {wanted!r} on {target.arch}: allowed are {', '.join(allowed)}", location=c.name)
+
+
+def _check_multicast(c: Candidate, target: Target, forced: Forced) -> None:
+    _check_integer("multicast", forced.multicast, c.name)
+    most = target.facts.cluster_blocks if "tma" in target.facts.features else 1
+    if not 1 <= forced.multicast <= most:
+        raise ScheduleError(
+            f"multicast to {forced.multicast} blocks: {target.arch} allows 1 to {most}", location=c.name
+        )
+    if forced.multicast == 1:
+        return
+    if forced.feed not in (None, "tma"):
+        raise ScheduleError(f"multicast with feed {forced.feed!r}: allowed is 'tma'", location=c.name)
+    if forced.merge in ("cluster", "spread"):
+        raise ScheduleError(
+            f"multicast with merge {forced.merge!r}: allowed are second-launch, last-arriving", location=c.name
+        )
 
 
 def _bound_dims(c: Candidate, bind: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -84,6 +84,8 @@ def _fits(r: Request, way: Merge, count: int) -> bool:
     """
     if way == "spread" and r.forced.merge is None:
         return False
+    if way in ("cluster", "spread") and r.forced.multicast > 1:
+        return False
     return count <= _most(r, way) > 1
 
 

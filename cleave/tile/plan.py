@@ -14,7 +14,7 @@ from typing import Literal
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph
-from cleave.ir.index import Index, Pred, Symbol, ceildiv
+from cleave.ir.index import Index, Pred, Symbol, ceildiv, compare
 from cleave.target import Target
 from cleave.tile.program import Buffer, Program
 
@@ -64,6 +64,10 @@ class Multicast:
 
     axis: Axis
     blocks: int
+
+    def condition(self, tile: int) -> Pred:
+        """Clusters are full: the number of tiles of the axis, of so many elements each, is a multiple of ``blocks``."""
+        return compare("==", ceildiv(self.axis.extent, tile) % self.blocks, 0)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
 from tests.null import scheduled_candidates, team_cases
 from tests.null import test_codegen_boxes as box_cases
+from tests.null import test_multicast as multicast_cases
 from tests.null.test_codegen_rows import LARGER
 from tests.null.test_codegen_scheduled import SPLIT
 
@@ -78,6 +79,12 @@ BOXED = {**box_cases.FETCHED, **box_cases.MIXED, **{f"decode of {g}": lambda g=g
 @pytest.mark.parametrize("name", BOXED)
 def test_tiles_in_boxes_equal_the_graph_and_the_emulator(name, rng):
     agrees(box_cases.boxed(BOXED[name]()), "sm_90a", rng)
+
+
+@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="boxes need sm_90a")
+@pytest.mark.parametrize("name", multicast_cases.CASES)
+def test_boxes_that_blocks_fetch_together_equal_the_graph_and_the_emulator(name, rng):
+    agrees(multicast_cases.CASES[name](), "sm_90a", rng)
 
 
 @pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="boxes need sm_90a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +13,20 @@ import pytest
 from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
-from cleave.errors import CodegenError
+from cleave.errors import CodegenError, ScheduleError
+from cleave.ir.index import symbols_of
 from cleave.ir.text import parse_graph
-from cleave.tile.plan import Merge, Multicast
+from cleave.schedule import schedule
+from cleave.target import Target
+from cleave.tile.plan import Merge, Multicast, Schedule
 from cleave.tile.saved import load_schedules
 from tests.null import codegen_cases as cases
-from tests.null import team_cases
+from tests.null import scheduled_candidates, team_cases
 from tests.null.codegen_cases import Case
 from tests.null.test_codegen import check
 from tests.null.test_codegen_boxes import boxed
 from tests.null.test_codegen_mutants import is_caught
+from tests.null.test_codegen_scheduled import agrees
 
 
 def together(case: Case, axis: str, blocks: int) -> Case:
@@ -125,12 +130,77 @@ def test_a_schedule_says_so_and_comes_back(tmp_path: Path) -> None:
     assert load_schedules(tmp_path / "schedule.json") == (schedule,)
 
 
+# ---- asked of the scheduler
+
+
+def drawn(case: scheduled_candidates.Case, plan: Schedule, rng: np.random.Generator) -> dict[str, int]:
+    """Sizes at which every cluster is full."""
+    sizes = {**case.draw(rng, least=1), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+    first = plan.kernels[0]
+    axis = first.binding.multicast.axis
+    size = 1 if axis in first.program.unit else first.binding.tile(axis)
+    names = {s.name for s in symbols_of(axis.extent)} & set(sizes) - set(plan.bind)
+    return sizes | {n: 2 * size - int(rng.integers(size)) for n in names}
+
+
+SCHEDULED = {
+    "flash decoding of any group": "last-arriving",
+    "attention of any group": None,
+    "matmul": None,
+    "matmul split": "second-launch",
+    "swiglu": None,
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_multicast_that_is_asked_for_is_right(name: str, rng: np.random.Generator) -> None:
+    case, merge = scheduled_candidates.CASES[name](), SCHEDULED[name]
+    plans = schedule(case.candidate, Target("sm_90a"), case.shape, multicast=2, merge=merge)
+    for plan in (plans[0], plans[-1]):
+        assert plan.kernels[0].binding.multicast is not None and plan.kernels[0].feed == "tma"
+        sizes = drawn(case, plan, rng)
+        assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
+def test_calls_keep_clusters_full() -> None:
+    case = scheduled_candidates.CASES["matmul"]()
+    plan = schedule(case.candidate, Target("sm_90a"), case.shape, multicast=2)[0]
+    shared = plan.kernels[0].binding.multicast
+    assert shared.condition(plan.kernels[0].binding.tile(shared.axis)) in plan.constraints
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"multicast": 3}, "no grid axis has a number of tiles that is a multiple of 3"),
+        ({"multicast": 0}, "multicast to 0 blocks: sm_90a allows 1 to 8"),
+        ({"multicast": 9}, "multicast to 9 blocks: sm_90a allows 1 to 8"),
+        ({"multicast": 2.0}, "multicast 2.0: an integer is expected"),
+        ({"multicast": 2, "feed": "cp.async"}, "multicast with feed 'cp.async': allowed is 'tma'"),
+        ({"multicast": 2, "arch": "sm_80"}, "multicast to 2 blocks: sm_80 allows 1 to 1"),
+        ({"multicast": 2, "merge": "cluster"}, "multicast with merge 'cluster'"),
+    ],
+)
+def test_a_multicast_that_can_not_be_is_refused(arguments: dict[str, Any], why: str) -> None:
+    case = scheduled_candidates.CASES["matmul split" if "merge" in arguments else "matmul"]()
+    target = Target(arguments.pop("arch", "sm_90a"))
+    shape = {**case.shape, "m": 64, "n": 64}
+    with pytest.raises(ScheduleError, match=re.escape(why)):
+        schedule(case.candidate, target, shape, **arguments)
+
+
+MULTIPLE = "needed are a number of tiles that is a multiple, or a constraint that it is"
+
+
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        (lambda: together(cases.matmul(), "n", 2), "a number of tiles that is known and divisible"),
-        (lambda: together(cases.attention("causal"), "s", 2), "a number of tiles that is known and divisible"),
-        (lambda: matmul(8), "a number of tiles that is known and divisible, not 4"),
+        (lambda: together(cases.matmul(), "n", 2), "a number of tiles that is a multiple, or a constraint that it is"),
+        (
+            lambda: together(cases.attention("causal"), "s", 2),
+            "a number of tiles that is a multiple, or a constraint that it is",
+        ),
+        (lambda: matmul(8), "a number of tiles that is a multiple, or a constraint that it is, not 4"),
     ],
 )
 def test_what_can_not_be_fetched_together_is_refused(case, why: str) -> None:
