@@ -3,6 +3,7 @@
     dims, trace, ops, nn                       make graphs
     search, verify, schedule, emit, optimize   the phases, and all of them in order
     export                                     graphs and candidates as programs of PyTorch and ONNX
+    equal                                      are two graphs equal, and why
     Rulebook, Target, Config, load             rules, GPUs, settings, saved results
     CleaveError                                every error that a caller can mend
     testing                                    strategies for property tests of rules and graphs
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cleave.frontend.trace import trace as trace
     from cleave.ir.dim import dims as dims
     from cleave.pipeline import emit as emit
+    from cleave.pipeline import equal as equal
     from cleave.pipeline import load as load
     from cleave.pipeline import optimize as optimize
     from cleave.rewrite.rulebook import Rulebook as Rulebook
@@ -47,6 +49,7 @@ PUBLIC = {
     "schedule": "cleave.schedule:schedule",
     "emit": "cleave.pipeline:emit",
     "optimize": "cleave.pipeline:optimize",
+    "equal": "cleave.pipeline:equal",
     "load": "cleave.pipeline:load",
     "export": "cleave.export",
     "Rulebook": "cleave.rewrite.rulebook:Rulebook",
@@ -114,6 +117,7 @@ __all__ = [
     "Target",
     "dims",
     "emit",
+    "equal",
     "export",
     "load",
     "nn",

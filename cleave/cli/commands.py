@@ -17,7 +17,7 @@ from cleave.cli.inputs import (
     split_counts,
 )
 from cleave.cli.output import Progress, print_json, print_text, progress
-from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, BadInput, parse
+from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNKNOWN, BadInput, parse
 from cleave.errors import SearchError
 from cleave.ir.graph import Graph
 from cleave.saved import check_place
@@ -199,6 +199,25 @@ def _numbered(candidates: Sequence[Candidate], number: int) -> Candidate:
     if not 0 <= number < len(candidates):
         raise SearchError(f"candidate {number}: there are {len(candidates)}, numbered from 0")
     return candidates[number]
+
+
+# ---- equal
+
+
+def equal(options: argparse.Namespace) -> int:
+    from cleave.pipeline import equal as run
+    from cleave.pipeline.equality import Verdict
+
+    a, b = (read_program(options, name).graph for name in (options.a, options.b))
+    names = (options.a, options.b) if options.a != options.b else ("A", "B")
+    config, rules = read_config(options), read_rules(options)
+    with progress(quiet=options.json) as told:
+        teller = _round_teller(told)
+        found = run(a, b, rules=rules, config=config, weights=options.weights, names=names, progress=teller)
+    print_json(found.as_dict()) if options.json else print_text(found.text())
+    if found.stop == "interrupted":
+        return EXIT_INTERRUPTED
+    return {Verdict.EQUAL: EXIT_OK, Verdict.DIFFERENT: EXIT_FAILED, Verdict.UNKNOWN: EXIT_UNKNOWN}[found.verdict]
 
 
 # ---- rules

@@ -28,15 +28,17 @@ class Loaded:
     dims: dict[str, int]
 
 
-def read_program(options: argparse.Namespace) -> Loaded:
-    """The graph of an operator, or of a function in a file."""
-    name: str = options.program
+def read_program(options: argparse.Namespace, name: str | None = None) -> Loaded:
+    """The graph of an operator, of a function in a file, or of a file with its text; ``name`` instead of PROGRAM."""
+    name = str(options.program) if name is None else name
     bind = bindings(options.bind, "--bind")
     given = {o: getattr(options, o) for o in OPERATOR_OPTIONS if getattr(options, o) is not None}
     if ".py" in name:
         return _from_file(name, bind, given)
-    from cleave.nn import instantiate
+    from cleave.nn import OPERATORS, instantiate
 
+    if name not in OPERATORS and (Path(name).suffix or Path(name).is_file()):
+        return _from_text(Path(name), bind, given)
     graph, dims = instantiate(name, bind, **given)
     return Loaded(graph, dims)
 
@@ -78,6 +80,19 @@ def split_counts(words: Sequence[str] | None, graph: Graph) -> dict[str, int] | 
 
 
 # ---- files
+
+
+def _from_text(path: Path, bind: dict[str, int], given: dict[str, Any]) -> Loaded:
+    from cleave.ir.text import parse_graph
+
+    if given:
+        raise BadInput(f"--{next(iter(given))} is an option of operators; the text of a graph says it all")
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file")
+    try:
+        return Loaded(parse_graph(path.read_text(encoding="utf-8"), path.name), bind)
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: is no text") from None
 
 
 def _from_file(name: str, bind: dict[str, int], given: dict[str, Any]) -> Loaded:

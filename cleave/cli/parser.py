@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cleave.config import ASSUMPTIONS, MOST
 
 EXIT_OK, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_UNKNOWN = 2
 
 EXIT_CODES = """exit codes:
-  0    everything that was tried is right
-  1    a candidate or schedule failed to verify, to compile or to run; or a rule has a counterexample
-  2    bad input: one line on stderr says what; nothing was written
+  0    everything that was tried is right; programs are equal
+  1    a candidate or schedule failed to verify, to compile or to run; or a rule has a counterexample; programs differ
+  2    bad input: one line on stderr says what, nothing was written; or nobody knows whether they are equal
   130  interrupted: what was found until then is printed
 """
 PROGRAM = """\
-PROGRAM is the name of an operator (attention, swiglu, rmsnorm_matmul; a wrong name lists them all) or
-FILE.py:FUNCTION. A function without parameters returns a graph; otherwise its annotations give the axes of each
-parameter, and it is traced:
+PROGRAM is the name of an operator (attention, swiglu, rmsnorm_matmul; a wrong name lists them all), FILE.py:FUNCTION,
+or a file that holds a graph as text (graph.txt of a saved result). A function without parameters returns a graph;
+otherwise its annotations give the axes of each parameter, and it is traced:
 
     def attention(q: "h s d=64", k: "h t d", v: "h t e=64"):
         p = ops.softmax(ops.einsum("hsd,htd->hst", q, k) * 0.125, axis="t")
@@ -56,6 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
     _optimize(commands)
     _search(commands)
     _explain(commands)
+    _equal(commands)
     _rules(commands)
     _run(commands)
     _environment(commands)
@@ -118,6 +120,21 @@ def _explain(commands: Commands) -> None:
     made.add_argument("--candidate", metavar="N", type=int, help="only this one, numbered from 0")
 
 
+def _equal(commands: Commands) -> None:
+    text = "Whether two programs are equal under the rules: the derivation, a counterexample, or what is left to show."
+    more = (
+        "A and B are such PROGRAMs. Their inputs, dims and outputs correspond by name; options of operators go to both."
+    )
+    made = _command(commands, "equal", text, PROGRAM + more)
+    made.add_argument("a", metavar="A", help="operator, FILE.py:FUNCTION, or a file with a graph as text")
+    made.add_argument("b", metavar="B", help="the same")
+    _of_operators(made)
+    made.add_argument("--weights", action="append", metavar="INPUT", default=[], help="an input that is a parameter")
+    _saturating(made)
+    _ablation(made, ("split", "reassociation"))
+    made.set_defaults(candidates=None, bind=[])
+
+
 def _rules(commands: Commands) -> None:
     made = _command(commands, "rules", "The table of the rules, or a check of rule files.")
     inner = made.add_subparsers(dest="action", metavar="check", parser_class=Parser)
@@ -153,12 +170,16 @@ def _bindings(made: argparse.ArgumentParser) -> None:
 def _program(made: argparse.ArgumentParser) -> None:
     made.add_argument("program", metavar="PROGRAM", help="operator, or FILE.py:FUNCTION")
     _bindings(made)
+    _of_operators(made)
+
+
+def _of_operators(made: argparse.ArgumentParser) -> None:
     options = made.add_argument_group("options of operators")
     for name, how in OPERATOR_OPTIONS.items():
         options.add_argument(f"--{name.replace('_', '-')}", default=None, **how)
 
 
-def _searching(made: argparse.ArgumentParser) -> None:
+def _saturating(made: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # pyright: ignore[reportPrivateUsage]
     search = made.add_argument_group("search")
     search.add_argument("--without", action="append", metavar="RULE", default=[], help="switch a rule or family off")
     search.add_argument("--rules", action="append", metavar="FILE", default=[], help="add a rule file")
@@ -169,11 +190,24 @@ def _searching(made: argparse.ArgumentParser) -> None:
     search.add_argument("--rounds", type=_positive, metavar="N", help="most rounds of saturation")
     search.add_argument("--nodes", type=_positive, metavar="N", help="most e-nodes")
     search.add_argument("--seconds", type=_seconds, metavar="S", help="most seconds of saturation")
-    search.add_argument("--candidates", type=_positive, metavar="N", help="most candidates that are kept")
     search.add_argument("--seed", type=_natural, metavar="N", default=0, help="of every random draw")
+    return search
+
+
+def _searching(made: argparse.ArgumentParser) -> None:
+    search = _saturating(made)
+    search.add_argument("--candidates", type=_positive, metavar="N", help="most candidates that are kept")
+    _ablation(made, tuple(ABLATIONS))
+
+
+def _ablation(made: argparse.ArgumentParser, names: Sequence[str]) -> None:
     off = made.add_argument_group("ablation: switch a part off")
-    for name, what in ABLATIONS.items():
-        off.add_argument(f"--no-{name.replace('_', '-')}", action="store_true", dest=f"no_{name}", help=what)
+    for name in ABLATIONS:
+        option = f"--no-{name.replace('_', '-')}"
+        if name in names:
+            off.add_argument(option, action="store_true", dest=f"no_{name}", help=ABLATIONS[name])
+        else:
+            made.set_defaults(**{f"no_{name}": False})
 
 
 ABLATIONS = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cleave.candidate import Candidate
+from cleave.candidate import Candidate, Step
+from cleave.pipeline.equality import Equality, Verdict
 from cleave.pipeline.result import Result, Trial
 
 
@@ -46,14 +47,21 @@ def show_derivation(c: Candidate) -> list[str]:
     """The candidate's graph, its steps (rule, place, before, after) and its folds."""
     lines = [f"-- {c.name}", *_indented(c.graph.text())]
     lines.append("  derivation:" if c.steps else "  derivation: none, the graph as written")
-    for number, s in enumerate(c.steps, 1):
-        way = " (backward)" if s.backward else ""
-        lines += [f"   {number:2d} {s.rule}{way} at {s.place}", f"        {s.before}", f"     -> {s.after}"]
+    lines += show_steps(c.steps)
     for split in c.splits:
         lines.append(f"  split: {split.base} into {split.count} chunks of {split.chunk} ({split.outer}, {split.inner})")
     for f in c.folds:
         lines.append(f"  fold over {f.axis}" + (", absorbing:" if f.absorbing else ":"))
         lines += [f"    {m.op} restated as {carry}" for m, carry in zip(f.members, f.carry, strict=True)]
+    return lines
+
+
+def show_steps(steps: Sequence[Step]) -> list[str]:
+    """Numbered: rule, place, before, after."""
+    lines: list[str] = []
+    for number, s in enumerate(steps, 1):
+        way = " (backward)" if s.backward else ""
+        lines += [f"   {number:2d} {s.rule}{way} at {s.place}", f"        {s.before}", f"     -> {s.after}"]
     return lines
 
 
@@ -95,3 +103,53 @@ def _compiled_for(t: Trial) -> Iterator[str]:
     for arch in dict.fromkeys(b.arch for b in t.builds):
         kernels = [b for b in t.builds if b.arch == arch]
         yield f"compiled for {arch}: {'; '.join(str(b.resources) for b in kernels)}"
+
+
+# ---- equality
+
+
+def show_equality(e: Equality) -> str:
+    """The verdict first, then what it rests on."""
+    lines = [_verdict_line(e)]
+    if e.counterexample is not None:
+        lines += [f"  {line}" for line in e.counterexample.lines(e.names)]
+    if e.steps:
+        lines += ["  both graphs:", *(f"    {line}" for line in e.graph.text().rstrip().splitlines())]
+        used = f", assumes {', '.join(e.assumptions)}" if e.assumptions else ""
+        lines += [f"  derivation ({e.exactness}{used}):", *show_steps(e.steps)]
+    if e.verdict is Verdict.UNKNOWN:
+        lines += _unknown_lines(e)
+    lines += [f"note: {note}" for note in e.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _verdict_line(e: Equality) -> str:
+    agree = f"{e.instances} instance{'s' * (e.instances != 1)} agree"
+    match e.verdict:
+        case Verdict.EQUAL if e.steps:
+            return f"equal: {len(e.steps)} different equations lead from {e.names[0]} to {e.names[1]}; {agree}"
+        case Verdict.EQUAL if e.stop and not e.size.startswith("no round"):
+            return f"equal: both are one class of the e-graph; {agree}"
+        case Verdict.EQUAL:
+            return f"equal: {e.names[0]} and {e.names[1]} are the same graph up to names of axes"
+        case Verdict.DIFFERENT:
+            return "different: this instance tells them apart"
+        case Verdict.UNKNOWN:
+            return f"not found: no derivation ({e.stop}, {e.size}), and no instance tells them apart ({agree})"
+
+
+def _unknown_lines(e: Equality) -> list[str]:
+    lines = ["  both graphs:", *(f"    {line}" for line in e.graph.text().rstrip().splitlines())]
+    for left, right in e.left:
+        lines += ["  left to show:", f"    {left}", f"    =  {right}"]
+    for n in e.near:
+        how = f"rule {n.rule} is off ({n.why})" if n.kind == "off" else f"the guard of {n.rule}: {n.why}"
+        lines.append(f"  nearest: {how}; otherwise they would be equal")
+        if n.step is not None:
+            truth = (
+                "" if n.holds is None else ", true on a small instance" if n.holds else ", false on a small instance"
+            )
+            lines += [f"    at {n.step.place}{truth}", f"        {n.step.before}", f"     -> {n.step.after}"]
+    if not e.near and e.stop == "saturated":
+        lines.append("  nearest: nothing; no rule that is off and no single guard would make them equal")
+    return lines

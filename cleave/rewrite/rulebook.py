@@ -119,6 +119,21 @@ class Rulebook:
             raise RuleError(f"no assumption {kind!r}; there are {', '.join(ASSUMPTIONS)}")
         return replace(self, disabled=self.disabled | {rule.name for rule in self._all() if not rule.kinds <= allowed})
 
+    def everything(self) -> Rulebook:
+        """Every rule of the book switched on."""
+        return replace(self, disabled=frozenset())
+
+    def with_text(self, name: str, text: str) -> Rulebook:
+        """The book with another command in the place of a rule, under the same name and comment."""
+        rule = self.rule(name)
+        before: list[RuleFile] = []
+        for file in self.files:
+            if rule in file.rules:
+                changed = file.text[: rule.command.start] + text + file.text[rule.command.end :]
+                file = _parsed(file.path, changed, [c for f in before for c in f.commands])
+            before.append(file)
+        return replace(self, files=tuple(before))
+
     def text(self) -> str:
         """The egglog program: declarations, analysis, and the rules that are on."""
         return "\n".join("".join(self._pieces(file, instrumented=False)) for file in self.files)
@@ -190,6 +205,10 @@ def _read_file(path: Path, earlier: Iterable[Command]) -> RuleFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RuleError(f"can't be read as a rule file ({error})", location=str(path)) from None
+    return _parsed(path, text, earlier)
+
+
+def _parsed(path: Path, text: str, earlier: Iterable[Command]) -> RuleFile:
     commands = read(text, path)
     signature = signature_of([*earlier, *commands])
     named = [command for command in commands if _is_named(command, path)]

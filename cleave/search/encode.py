@@ -10,7 +10,7 @@ Index expressions and predicates are opaque numbers. Splitting axis k brings one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleave.errors import SearchError
@@ -22,6 +22,7 @@ from cleave.ir.graph import walk as walk_graph
 from cleave.ir.index import Index, Pred, axes_of, pred_axes
 from cleave.rewrite.rule import Signature
 from cleave.search import term as language
+from cleave.search.pieces import Pieces, folded
 from cleave.search.term import AxisRef, ETerm, Plain, camel
 
 
@@ -58,37 +59,47 @@ class Encoding:
 class _Tables:
     """Names of axes, numbers of leaves and predicates, while a graph is walked."""
 
-    names: dict[Axis, str]
+    refs: dict[Axis, AxisRef]
     leaves: dict[Term, int]
     predicates: dict[Pred, int]
     sizes: dict[Index, str]
     terms: dict[Term, ETerm]
 
 
-def encode(g: Graph, splittable: Iterable[Axis], signature: Signature, weights: Iterable[str] = ()) -> Encoding:
-    """The program of a graph. ``weights`` names inputs that are parameters (rules may combine them ahead of time).
+def encode(
+    g: Graph,
+    splittable: Iterable[Axis],
+    signature: Signature,
+    weights: Iterable[str] = (),
+    pieces: Sequence[Pieces] = (),
+) -> Encoding:
+    """The program of a graph. ``weights`` names inputs that are parameters (rules may combine them ahead of time),
+    ``pieces`` are axes of the graph that divide another one.
 
     Raises SearchError where the rule language has no word for an operation.
     """
-    names = _axis_names(g)
-    tables = _Tables(names, {}, {}, {a.extent: name for a, name in names.items() if a.extent.constant is None}, {})
-    for t in walk_graph(*g.terms):
+    names = _axis_names(g, pieces)
+    sizes = {a.extent: name for a, name in names.items() if a.extent.constant is None}
+    tables = _Tables(_refs(names, pieces), {}, {}, sizes, {})
+    whole_terms = folded(g.terms, pieces)
+    for t in walk_graph(*(whole_terms[t] for t in g.terms)):
         tables.terms[t] = _encoded(t, tables, signature)
-    splits = _splits(g, names, splittable)
+    splits = _splits(g, names, splittable, pieces)
     lines = [*_axis_facts(names, splits), *_leaf_facts(tables, splits, frozenset(weights))]
-    lines += _size_facts(tables, splits)
-    bound = _bound(tables.terms[t] for t in g.terms)
-    lines += [f"(let {name} {_shown(t, bound)})" for t, name in bound.items()]
+    lines += _size_facts(names, tables, splits)
+    sources = {**tables.terms, **{t: tables.terms[whole_terms[t]] for t in g.terms}}
+    bound = _bound(sources[t] for t in g.terms)
+    lines += [f"(let {name} {_shown(t, bound, splits)})" for t, name in bound.items()]
     axes = {name: a for a, name in names.items()}
-    sources = dict(tables.terms)
     return Encoding(g, "\n".join(lines), axes, splits, tuple(tables.leaves), tuple(tables.predicates), sources, bound)
 
 
-def _axis_names(g: Graph) -> dict[Axis, str]:
-    """A name per axis object: ragged axes may share one in the graph."""
+def _axis_names(g: Graph, pieces: Sequence[Pieces]) -> dict[Axis, str]:
+    """A name per axis object, pieces of others left out: ragged axes may share one in the graph."""
+    divided = {a for p in pieces for a in (p.split.outer, p.split.inner)}
     out: dict[Axis, str] = {}
     used: set[str] = set()
-    for a in g.axes:
+    for a in (a for a in g.axes if a not in divided):
         name, number = a.name, 1
         while name in used:
             number += 1
@@ -98,15 +109,26 @@ def _axis_names(g: Graph) -> dict[Axis, str]:
     return out
 
 
-def _splits(g: Graph, names: Mapping[Axis, str], splittable: Iterable[Axis]) -> dict[str, AxisSplit]:
+def _refs(names: Mapping[Axis, str], pieces: Sequence[Pieces]) -> dict[Axis, AxisRef]:
+    """The word for each axis."""
+    out = {a: AxisRef(name) for a, name in names.items()}
+    for p in pieces:
+        name = names[p.split.base]
+        out |= {p.split.outer: AxisRef(name, "outer"), p.split.inner: AxisRef(name, "inner")}
+    return out
+
+
+def _splits(
+    g: Graph, names: Mapping[Axis, str], splittable: Iterable[Axis], pieces: Sequence[Pieces]
+) -> dict[str, AxisSplit]:
     taken = {s.name for s in g.symbols}
-    out: dict[str, AxisSplit] = {}
-    for a in splittable:
+    out = {names[p.split.base]: AxisSplit(names[p.split.base], p.split.base, p.split, p.count, p.chunk) for p in pieces}
+    for a in (a for a in splittable if names[a] not in out):
         count, chunk = (_fresh(f"{letter}_{names[a]}", taken) for letter in "SC")
         taken |= {count, chunk}
         named = Axis(names[a], a.extent)  # pieces keep their names in candidates, so those must be told apart
-        pieces = split_axis(named, dim(count, minimum=1), dim(chunk, minimum=1))
-        out[names[a]] = AxisSplit(names[a], a, pieces, count, chunk)
+        divided = split_axis(named, dim(count, minimum=1), dim(chunk, minimum=1))
+        out[names[a]] = AxisSplit(names[a], a, divided, count, chunk)
     return out
 
 
@@ -141,7 +163,7 @@ def _constructor(t: Term, tables: _Tables) -> tuple[str, tuple[Plain, ...]]:
         case Map(op, _):
             return camel(op), ()
         case Reduce(op, axis, _):
-            return "Red", (language.CONSTRUCTORS.get(op, op), AxisRef(tables.names[axis]))
+            return "Red", (language.CONSTRUCTORS.get(op, op), tables.refs[axis])
         case Where(pred, _, _):
             return "Where", (tables.predicates.setdefault(pred, len(tables.predicates)),)
         case Cast(dtype, _):
@@ -170,11 +192,11 @@ def _axis_facts(names: Mapping[Axis, str], splits: Mapping[str, AxisSplit]) -> l
     return lines
 
 
-def _size_facts(tables: _Tables, splits: Mapping[str, AxisSplit]) -> list[str]:
+def _size_facts(names: Mapping[Axis, str], tables: _Tables, splits: Mapping[str, AxisSplit]) -> list[str]:
     """An extent that the graph uses as a number is the size of every axis of that extent."""
     lines: list[str] = []
     for i, first in tables.sizes.items():
-        others = [name for a, name in tables.names.items() if a.extent is i and name != first]
+        others = [name for a, name in names.items() if a.extent is i and name != first]
         if any(isinstance(t, IndexValue) and t.index is i for t in tables.terms):
             size = f"(Size {show_axis(AxisRef(first), splits)})"
             lines += [f"(union {size} (Size {show_axis(AxisRef(name), splits)}))" for name in others]
@@ -192,11 +214,11 @@ def _leaf_facts(tables: _Tables, splits: Mapping[str, AxisSplit], weights: froze
     lines: list[str] = []
     for t, number in tables.leaves.items():
         axes = _leaf_axes(t)
-        lines.append(f"(set (axes (Leaf {number})) {_refined(axes, tables.names, splits)})")
+        lines.append(f"(set (axes (Leaf {number})) {_refined(axes, tables.refs, splits)})")
         if isinstance(t, Load) and t.input in weights and axes:
             lines.append(f"(Param (Leaf {number}))")
     for pred, number in tables.predicates.items():
-        lines.append(f"(set (paxes {number}) {_refined(pred_axes(pred), tables.names, splits)})")
+        lines.append(f"(set (paxes {number}) {_refined(pred_axes(pred), tables.refs, splits)})")
     return lines
 
 
@@ -210,8 +232,12 @@ def _leaf_axes(t: Term) -> frozenset[Axis]:
             return frozenset()
 
 
-def _refined(axes: Iterable[Axis], names: Mapping[Axis, str], splits: Mapping[str, AxisSplit]) -> str:
-    return _set([ref for a in _sorted(axes, names) for ref in whole(names[a], splits)], splits)
+def _refined(axes: Iterable[Axis], refs: Mapping[Axis, AxisRef], splits: Mapping[str, AxisSplit]) -> str:
+    read = sorted(refs[a] for a in axes)
+    return _set(
+        dict.fromkeys(part for ref in read for part in (whole(ref.name, splits) if ref.part == "whole" else [ref])),
+        splits,
+    )
 
 
 def _sorted(axes: Iterable[Axis], names: Mapping[Axis, str]) -> list[Axis]:
@@ -235,14 +261,14 @@ def _bound(roots: Iterable[ETerm]) -> dict[ETerm, str]:
     return {t: f"$v{number}" for number, t in enumerate(language.walk(*roots))}
 
 
-def _shown(t: ETerm, bound: Mapping[ETerm, str]) -> str:
-    return f"({' '.join([t.op, *(_plain(p) for p in t.plain), *(bound[k] for k in t.operands)])})"
+def _shown(t: ETerm, bound: Mapping[ETerm, str], splits: Mapping[str, AxisSplit]) -> str:
+    return f"({' '.join([t.op, *(_plain(p, splits) for p in t.plain), *(bound[k] for k in t.operands)])})"
 
 
-def _plain(value: Plain) -> str:
+def _plain(value: Plain, splits: Mapping[str, AxisSplit]) -> str:
     match value:
-        case AxisRef(name, _):
-            return f'(A "{name}")'
+        case AxisRef():
+            return show_axis(value, splits)
         case str() if value in language.MONOIDS:
             return f"({value})"
         case str():

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from enum import StrEnum
 from typing import IO, Any
 
@@ -93,7 +93,19 @@ _START_UP = 60.0
 
 def saturate(request: Request, *, isolate: bool) -> Generator[Message]:
     """Rounds and snapshots, then how it ended. Closing the iterator ends the child."""
-    return _in_child(request) if isolate else _rounds(request)
+    return _in_child((request,)) if isolate else _rounds(request)
+
+
+def saturate_each(requests: Sequence[Request], *, isolate: bool) -> Generator[tuple[int, Message]]:
+    """Several saturations, one after another, each message with the number of its request.
+
+    One child takes them all; where it hangs or crashes, that request ends so, and another child takes the rest.
+    """
+    done = 0
+    while done < len(requests):
+        for message in _in_child(requests[done:]) if isolate else _rounds(requests[done]):
+            yield done, message
+            done += isinstance(message, (Ended, Failed))
 
 
 # ---- in this process
@@ -155,18 +167,18 @@ def _stop(done: Round, request: Request, *, updated: bool) -> Stop | None:
 
 
 def child() -> None:
-    """Entry of the child: a request on stdin, messages on stdout. Interrupts go to the parent, which ends the child."""
+    """Entry of the child: requests on stdin, messages on stdout. Interrupts go to the parent, which ends the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
+    requests = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Request])
     out = sys.stdout.buffer
     sys.stdout = sys.stderr  # whatever prints must not land between the messages
-    for message in _rounds(request):
+    for message in (m for request in requests for m in _rounds(request)):
         data = msgspec.msgpack.encode(message)
         out.write(len(data).to_bytes(_HEADER, "big") + data)
         out.flush()
 
 
-def _in_child(request: Request) -> Generator[Message]:
+def _in_child(requests: Sequence[Request]) -> Generator[Message]:
     command = [sys.executable, "-c", "from cleave.search.engine import child; child()"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     pipe, silence = subprocess.PIPE, subprocess.DEVNULL
@@ -175,34 +187,42 @@ def _in_child(request: Request) -> Generator[Message]:
     assert process.stdin is not None and process.stdout is not None
     threading.Thread(target=_receive, args=(process.stdout, received), daemon=True).start()
     try:
-        yield from _relay(process.stdin, received, request)
+        yield from _relay(process.stdin, received, requests)
     finally:
         process.kill()
         process.wait()
         process.stdin.close()
 
 
-def _relay(stdin: IO[bytes], received: queue.Queue[Message | None], request: Request) -> Generator[Message]:
-    """Messages of the child; at the deadline, or when it ends without a word, the reason instead."""
+def _relay(stdin: IO[bytes], received: queue.Queue[Message | None], requests: Sequence[Request]) -> Generator[Message]:
+    """Messages of the child; at a deadline, or when it ends without a word, the reason instead."""
     try:
-        stdin.write(msgspec.msgpack.encode(request))
+        stdin.write(msgspec.msgpack.encode(requests))
         stdin.close()
     except BrokenPipeError:
         yield Ended(Stop.CRASHED)
         return
+    for request in requests:
+        alive = yield from _until_the_end(received, request)
+        if not alive:
+            return
+
+
+def _until_the_end(received: queue.Queue[Message | None], request: Request) -> Generator[Message, None, bool]:
+    """Messages for one request; whether the child is there for the next one."""
     deadline = time.monotonic() + _START_UP
     while True:
         try:
             message = received.get(timeout=max(deadline - time.monotonic(), 0.0))
         except queue.Empty:
             yield Ended(Stop.SECONDS)
-            return
+            return False
         if message is None:
             yield Ended(Stop.CRASHED)
-            return
+            return False
         yield message
         if isinstance(message, (Ended, Failed)):
-            return
+            return True
         if isinstance(message, Started):
             deadline = time.monotonic() + request.seconds
 

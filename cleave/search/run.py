@@ -14,11 +14,10 @@ from cleave.ir.axis import Axis
 from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph
 from cleave.rewrite.rulebook import Rulebook
-from cleave.search.decode import Decoder, chosen_terms, decode
+from cleave.search.decode import chosen_terms, decode
 from cleave.search.egraph import EGraph, enode
 from cleave.search.encode import Encoding, encode
 from cleave.search.engine import Round, Stop
-from cleave.search.explain import Derivations
 from cleave.search.extract import Choice, Extraction, Limits, configurations, extract, form
 from cleave.search.folds import Pattern, dependent_passes, folds_of, patterns
 from cleave.search.found import Found
@@ -28,7 +27,7 @@ from cleave.search.report import Report, Seconds
 from cleave.search.saturate import Saturated, saturated, source_egraph
 from cleave.search.select import selected
 from cleave.search.small import Small, small_form
-from cleave.search.steps import Explainer
+from cleave.search.steps import Explainer, make_explainer
 from cleave.search.term import ETerm, walk
 
 _CONFIGURATIONS = 16
@@ -138,9 +137,7 @@ class _Work:
         self.extracted = time.perf_counter()
         if self.config.ablation.algebra:
             finished[0] = replace(finished[0], folds=folds_of(self.encoding.graph, (), {}, known))
-        sources = list(self.encoding.sources.values())
-        derivations = Derivations(self.graph, self.book.rules, self.book.signature, sources)
-        explainer = Explainer(derivations, Decoder(self.encoding), small)
+        explainer = make_explainer(self.encoding, self.graph, self.book, small)
         for draft in drafts:
             if self.config.ablation.split or not draft.splits:
                 finished.append(self._finished(draft, known, explainer))
@@ -218,7 +215,8 @@ class _Work:
         return {s.count: s.axis for s in self.encoding.splits.values()}
 
     def _finished(self, d: _Draft, known: Sequence[Pattern], explainer: Explainer) -> Candidate:
-        derived = explainer.explain(d.roots)
+        names = [o.name for o in self.encoding.graph.outputs]
+        derived = explainer.explain(list(zip(names, self.encoding.roots, d.roots, strict=True)))
         made = Candidate(
             d.name,
             d.graph,

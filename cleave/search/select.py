@@ -12,21 +12,23 @@ def selected(book: Rulebook | None, config: Config) -> tuple[Rulebook, list[str]
     """The book without what the configuration forbids, and notes on what that was."""
     if book is None:
         book = Rulebook.installed() if config.unsafe else Rulebook.default()
-    reasons = {
-        "class numerically-unsafe": [
-            r.name for r in book.rules if r.exactness is Exactness.UNSAFE and not config.unsafe
-        ],
-        "assumptions not granted": [r.name for r in book.rules if not _granted(r) <= config.assume],
-        "reassociation off": [r.name for r in book.rules if not config.ablation.reassociation and exchanges_binders(r)],
-    }
+    reasons: dict[str, list[str]] = {}
+    for rule in book.rules:
+        for why in refused_for(rule, config):
+            reasons.setdefault(why, []).append(rule.name)
     off = [name for names in reasons.values() for name in names]
-    notes = [f"rules off, {why}: {', '.join(names)}" for why, names in reasons.items() if names]
+    notes = [f"rules off, {why}: {', '.join(names)}" for why, names in reasons.items()]
     return (book.without(*off) if off else book), notes
 
 
-def _granted(rule: Rule) -> frozenset[str]:
-    """Kinds of assumptions: ``nonzero |k|`` is of the kind nonzero."""
-    return frozenset(word.split()[0] for word in rule.assumes)
+def refused_for(rule: Rule, config: Config) -> list[str]:
+    """What in a configuration keeps a rule from being used; nothing if it may be."""
+    reasons = {
+        "class numerically-unsafe": rule.exactness is Exactness.UNSAFE and not config.unsafe,
+        "assumptions not granted": not rule.kinds <= config.assume,
+        "reassociation off": not config.ablation.reassociation and exchanges_binders(rule),
+    }
+    return [why for why, holds in reasons.items() if holds]
 
 
 def exchanges_binders(rule: Rule) -> bool:

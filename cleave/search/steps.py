@@ -15,13 +15,15 @@ from cleave.candidate import Step
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
 from cleave.ir.generic import Rewriting
-from cleave.ir.graph import Graph, Term, axes_in, free, substitute_axes
+from cleave.ir.graph import Term, axes_in, free, substitute_axes
 from cleave.ir.instance import chunked, greatest_extent
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.text import shared_names, show_term
 from cleave.rewrite.rule import Exactness, Rule
+from cleave.rewrite.rulebook import Rulebook
 from cleave.search.decode import Decoder
-from cleave.search.encode import AxisSplit
+from cleave.search.egraph import EGraph
+from cleave.search.encode import AxisSplit, Encoding
 from cleave.search.explain import Derivations, NoDerivation, Rewrite, equations, replays
 from cleave.search.small import Small
 from cleave.search.term import ETerm
@@ -59,29 +61,27 @@ class Explainer:
 
     def __post_init__(self) -> None:
         encoding = self.decoder.encoding
-        self.names = _names(encoding.graph, encoding.splits)
+        self.names = term_names(encoding)
         axes = _order(encoding.graph.axes, encoding.splits)
         self.to = Rewriting(self.small.freed, axes)
         if self.small.instances and len(axes) <= _MOST_AXES:
             self.space = self._space(encoding.graph.axes)
 
-    def explain(self, targets: Sequence[ETerm]) -> Derived:
-        """Steps from the input graph to chosen terms, one for each output."""
-        encoding = self.decoder.encoding
+    def explain(self, goals: Sequence[tuple[str, ETerm, ETerm]]) -> Derived:
+        """Steps from one term to another for each output: (name, source, target)."""
         steps: dict[tuple[str, frozenset[str]], Step] = {}
         used: dict[str, None] = {}
         notes: list[str] = []
-        for o, target in zip(encoding.graph.outputs, targets, strict=True):
-            source = encoding.sources[o.term]
+        for output, source, target in goals:
             try:
                 rewrites = self.derivations.derive(source, target)
             except NoDerivation:
-                return self._unexplained(o.name)
+                return self._unexplained(output)
             if not replays(source, target, rewrites):
-                return self._unexplained(o.name)
+                return self._unexplained(output)
             used |= dict.fromkeys(r.rule for r in rewrites)
             for place, r in equations(source, rewrites):
-                step = self._step(o.name, place, r)
+                step = self._step(output, place, r)
                 steps.setdefault((step.rule, frozenset((step.before, step.after))), step)
                 if not self._is_true(r):
                     notes.append(f"a step is false on a small instance: {step.rule} at {step.place}")
@@ -142,11 +142,20 @@ def _order(axes: Sequence[Axis], splits: Mapping[str, AxisSplit]) -> list[Axis]:
     return list(dict.fromkeys(b for a in axes for b in (a, *pieces.get(a, ()))))
 
 
-def _names(g: Graph, splits: Mapping[str, AxisSplit]) -> dict[Term, str]:
+def make_explainer(
+    encoding: Encoding, graph: EGraph, book: Rulebook, small: Small, seconds: float = 0.5
+) -> Explainer:
+    """Of the matches that an e-graph recorded under a rulebook; ``seconds`` bounds the search for one derivation."""
+    sources = list(encoding.sources.values())
+    derivations = Derivations(graph, book.rules, book.signature, sources, seconds)
+    return Explainer(derivations, Decoder(encoding), small)
+
+
+def term_names(encoding: Encoding) -> dict[Term, str]:
     """Names of the input graph's terms, also where they are read at a position within a chunk: ``v1[t_o, t_i]``."""
-    names = shared_names(g)
+    names = shared_names(encoding.graph)
     out = dict(names)
-    for split in splits.values():
+    for split in encoding.splits.values():
         for t, name in list(out.items()):
             if split.axis in free(t):
                 piece = f"{split.pieces.outer}, {split.pieces.inner}"

@@ -226,6 +226,20 @@ def test_explain_and_run_what_a_search_saved(cleave: Callable[..., Run], tmp_pat
     assert found.code == 2 and found.err == "cleave: matmul: nothing was scheduled, so there is nothing to run\n"
 
 
+def test_equal_has_an_exit_code_for_each_answer(cleave: Callable[..., Run], tmp_path: Path) -> None:
+    assert cleave(f"search matmul --save {tmp_path / 'c.json'}").code == 0
+    text = json.loads((tmp_path / "c.json").read_text())["candidates"][0]["graph"]
+    (tmp_path / "split.txt").write_text(text)
+    found = cleave(f"equal matmul {tmp_path / 'split.txt'}")
+    assert found.code == 0 and found.out.startswith("equal: 1 different equation") and "1 split-red at out" in found.out
+    (tmp_path / "wrong.txt").write_text(text.replace("a[m, ", "1.5 * a[m, "))
+    found = cleave(f"equal matmul {tmp_path / 'wrong.txt'} --json")
+    assert found.code == 1 and found.json["verdict"] == "different"
+    assert found.json["counterexample"]["values"][0] != found.json["counterexample"]["values"][1]
+    found = cleave(f"equal matmul {tmp_path / 'split.txt'} --without split-red")
+    assert found.code == 2 and found.err == "" and "nearest: rule split-red is off (switched off)" in found.out
+
+
 def test_rules_are_listed(cleave: Callable[..., Run]) -> None:
     found = cleave("rules")
     assert found.code == 0 and "| telescope | shift |" in found.out
@@ -287,7 +301,9 @@ def test_cache(cleave: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.M
     assert cleave("cache --json").json["entries"] == 0
 
 
-@pytest.mark.parametrize("command", ["", "optimize", "search", "explain", "rules", "run", "environment", "cache"])
+@pytest.mark.parametrize(
+    "command", ["", "optimize", "search", "explain", "equal", "rules", "run", "environment", "cache"]
+)
 def test_help_documents_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*command.split(), "--help"])
@@ -349,6 +365,12 @@ def test_help_documents_the_exit_codes(command: str, capsys: pytest.CaptureFixtu
         (f"optimize matmul {MATMUL} --merge last-arriving --no-split", "merge last-arriving: no candidate has a split"),
         ("optimize absent.py:f", "absent.py: no such file"),
         ("optimize absent.py", "absent.py: FILE.py:FUNCTION is expected"),
+        ("optimize absent.txt", "absent.txt: no such file"),
+        ("equal matmul", "equal: the following arguments are required: B"),
+        ("equal matmul attention", "attention has no input 'a': it has q, k, v"),
+        ("equal matmul absent.txt", "absent.txt: no such file"),
+        ("equal matmul matmul --candidates 3", "unrecognized arguments: --candidates 3"),
+        ("equal matmul matmul --weights c", "no input 'c': the graph has a, b"),
         ("explain matmul --candidate 99", "candidate 99: there are "),
         ("run absent", "absent: is no saved result: there is no such file or folder"),
         ("explain absent.json", "absent.json: is no saved result: there is no such file or folder"),
@@ -416,6 +438,19 @@ def test_run_refuses_sizes_in_one_line(cleave: Callable[..., Run], saved: Path, 
     found = cleave(f"run {saved} --bind {bind}")
     assert found.code == 2 and found.out == "" and found.err.count("\n") == 1
     assert message in found.err, found.err
+
+
+def test_a_file_with_the_text_of_a_graph(cleave: Callable[..., Run], tmp_path: Path) -> None:
+    from cleave.nn import matmul
+
+    (tmp_path / "graph.txt").write_text(matmul().text())
+    found = cleave(f"search {tmp_path / 'graph.txt'} --bind m=20,n=30,k=40")
+    assert found.code == 0 and "final test, graph half (" in found.out
+    found = cleave(f"search {tmp_path / 'graph.txt'} --dtype float32")
+    assert found.code == 2 and "--dtype is an option of operators" in found.err
+    (tmp_path / "graph.txt").write_text("graph g\ninput a: float16[m]\n")
+    found = cleave(f"search {tmp_path / 'graph.txt'}")
+    assert found.code == 2 and "graph.txt:2: " in found.err and found.err.count("\n") == 1
 
 
 def test_files_that_do_not_run(cleave: Callable[..., Run], tmp_path: Path) -> None:
