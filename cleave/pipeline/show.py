@@ -127,7 +127,8 @@ def _verdict_line(e: Equality) -> str:
     agree = f"{e.instances} instance{'s' * (e.instances != 1)} agree"
     match e.verdict:
         case Verdict.EQUAL if e.steps:
-            return f"equal: {len(e.steps)} different equations lead from {e.names[0]} to {e.names[1]}; {agree}"
+            steps = "1 equation leads" if len(e.steps) == 1 else f"{len(e.steps)} different equations lead"
+            return f"equal: {steps} from {e.names[0]} to {e.names[1]}; {agree}"
         case Verdict.EQUAL if e.stop and not e.size.startswith("no round"):
             return f"equal: both are one class of the e-graph; {agree}"
         case Verdict.EQUAL:
