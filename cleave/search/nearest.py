@@ -22,8 +22,8 @@ from cleave.search import engine
 from cleave.search.egraph import EGraph, read_snapshot
 from cleave.search.encode import Encoding
 from cleave.search.saturate import request
-from cleave.search.small import small_form
 from cleave.search.select import refused_for
+from cleave.search.small import small_form
 from cleave.search.steps import make_explainer
 from cleave.search.term import ETerm
 

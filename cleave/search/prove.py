@@ -23,8 +23,8 @@ from cleave.search.nearest import Near, nearest
 from cleave.search.pieces import pieces_of
 from cleave.search.reducibility import reducibility_table
 from cleave.search.saturate import saturated
-from cleave.search.small import small_form
 from cleave.search.select import selected
+from cleave.search.small import small_form
 from cleave.search.steps import Derived, make_explainer, term_names
 from cleave.search.term import COMMUTATIVE, ETerm, walk
 

@@ -142,9 +142,7 @@ def _order(axes: Sequence[Axis], splits: Mapping[str, AxisSplit]) -> list[Axis]:
     return list(dict.fromkeys(b for a in axes for b in (a, *pieces.get(a, ()))))
 
 
-def make_explainer(
-    encoding: Encoding, graph: EGraph, book: Rulebook, small: Small, seconds: float = 0.5
-) -> Explainer:
+def make_explainer(encoding: Encoding, graph: EGraph, book: Rulebook, small: Small, seconds: float = 0.5) -> Explainer:
     """Of the matches that an e-graph recorded under a rulebook; ``seconds`` bounds the search for one derivation."""
     sources = list(encoding.sources.values())
     derivations = Derivations(graph, book.rules, book.signature, sources, seconds)
