@@ -29,7 +29,7 @@ from cleave.ir.index import Pred, axes_of, compare, inputs_of, symbols_of
 from cleave.ir.op import MAPS
 from cleave.search.egraph import EGraph
 from cleave.search.encode import Encoding
-from cleave.search.extract import Choice, in_order
+from cleave.search.problem import Choice, in_order
 from cleave.search.term import MONOIDS, AxisRef, ETerm, camel, walk
 
 _MAPS = {camel(name): name for name in MAPS}

@@ -18,10 +18,12 @@ from cleave.search.decode import chosen_terms, decode
 from cleave.search.egraph import EGraph, enode
 from cleave.search.encode import Encoding, encode
 from cleave.search.engine import Round, Stop
-from cleave.search.extract import Choice, Extraction, Limits, configurations, extract, form
+from cleave.search.extract import Extraction, Limits, configurations, extract
 from cleave.search.folds import Pattern, dependent_passes, folds_of, patterns
+from cleave.search.form import form
 from cleave.search.found import Found
 from cleave.search.price import prices
+from cleave.search.problem import Choice
 from cleave.search.reducibility import reducibility_table
 from cleave.search.report import Report, Seconds
 from cleave.search.saturate import Saturated, saturated, source_egraph
@@ -32,8 +34,11 @@ from cleave.search.term import ETerm, walk
 
 _CONFIGURATIONS = 16
 _PER_CONFIGURATION = 3
-_EXTRACTION_SECONDS = 3.0
-_ONE_EXTRACTION_SECONDS = 0.25
+_POPS = 160_000
+"""Partial choices that all extractions may look at together, and one at most and at least."""
+_MOST_POPS, _LEAST_POPS = 40_000, 5_000
+_EXTRACTION_SECONDS = 20.0
+"""A safety for slow machines: where it ends an extraction, results may differ from those of a fast one."""
 
 
 def search(
@@ -155,9 +160,11 @@ class _Work:
         found: list[tuple[int, int, frozenset[str], Choice]] = []
         results: list[Extraction] = []
         deadline = time.perf_counter() + _EXTRACTION_SECONDS
+        pops = min(max(_POPS // len(configured), _LEAST_POPS), _MOST_POPS)
+        wanted = max(_PER_CONFIGURATION, -(-self.config.limits.candidates // len(configured)))
         for order, split in enumerate(configured):
             seconds = max(deadline - time.perf_counter(), 0.0) / (len(configured) - order)
-            limits = Limits(seconds=min(seconds / 2, _ONE_EXTRACTION_SECONDS), wanted=_PER_CONFIGURATION)
+            limits = Limits(pops, seconds, wanted)
             local = self.config.ablation.reducibility
             result = extract(self.graph, priced, split, frozenset(splittable), limits, local=local)
             results.append(result)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cleave.search.egraph import EGraph, ENode
-from cleave.search.extract import Limits, configurations, extract, in_order, is_local
+from cleave.search.extract import Limits, configurations, extract, is_local
+from cleave.search.problem import in_order
 from cleave.search.term import AxisRef
 
 NONE: frozenset[str] = frozenset()
