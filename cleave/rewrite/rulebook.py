@@ -76,6 +76,19 @@ class Rulebook:
         parser.check((file.path, file.text) for file in files)
         return replace(self, files=files)
 
+    def with_rule_text(self, name: str, text: str) -> Rulebook:
+        """The book in which the command of one rule, without its comment, reads ``text``; checked by egglog."""
+        rule = self.rule(name)
+        files: list[RuleFile] = []
+        for file in self.files:
+            if rule in file.rules:
+                changed = file.text[: rule.command.start] + text + file.text[rule.command.end :]
+                file = _parsed(file.path, changed, (command for other in files for command in other.commands))
+            files.append(file)
+        _refuse_twice(files)
+        parser.check((file.path, file.text) for file in files)
+        return replace(self, files=tuple(files))
+
     @property
     def rules(self) -> tuple[Rule, ...]:
         """The rules that are on, in file order."""

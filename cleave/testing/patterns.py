@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 
+from hypothesis import reject
 from hypothesis import strategies as st
 
 from cleave.rewrite.rule import Rule
@@ -199,6 +200,8 @@ def _axes(draw: st.DrawFn, conditions: _Conditions) -> dict[str, Sexp]:
         choices.append(tuple(map(axis, allowed)) if name in split | base else ALL_AXES)
     fitting = [dict(zip(names, axes, strict=True)) for axes in product(*choices)]
     fitting = [axes for axes in fitting if len(set(axes.values())) == len(axes) and conditions.allow(axes)]
+    if not fitting:
+        reject()  # the guards contradict each other
     related = [axes for axes in fitting if any(_related(a, b) for a, b in permutations(axes.values(), 2))]
     return draw(st.sampled_from(related if related and draw(st.booleans()) else fitting))
 

@@ -71,6 +71,8 @@ class _Prover:
                     where = [*([str(case)] if axes else []), *chosen.values()]
                     return self._not(f"case {', '.join(where)}: {step.reason}" if where else step.reason)
                 how[step.reason] = None
+        if not number:
+            return self._not("its guards contradict each other")
         counted = f"{number} case{'s' * (number != 1)} of axes"
         return Proof(self.rule.name, True, f"by {' and '.join(how)} in {counted}")
 
