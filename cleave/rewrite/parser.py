@@ -25,6 +25,19 @@ def check(files: Iterable[tuple[Path, str]]) -> None:
                 raise _located(str(error), path) from None
 
 
+def accepts(session: Session, text: str) -> bool:
+    """Whether egglog takes a text after what a session holds, which stays as it was."""
+    from egglog import bindings
+
+    try:
+        session.push(text)
+    except bindings.EggSmolError:
+        return False
+    finally:
+        session.pop()
+    return True
+
+
 class Session:
     """An e-graph loaded once and used for many small experiments, each forgotten by ``pop``.
 

@@ -21,6 +21,7 @@ DECLARING = frozenset({"ruleset", "sort", "datatype", "constructor", "function",
 """With ``REWRITING`` what a rule file may say. Others act: they run, state facts, read and write files."""
 
 _UNION = re.compile(r"\(\s*union\b")
+_ASSUMES = re.compile(r"; assumes: .*")
 ANALYSIS = "analysis"
 
 
@@ -76,17 +77,20 @@ class Rulebook:
         parser.check((file.path, file.text) for file in files)
         return replace(self, files=files)
 
-    def with_rule_text(self, name: str, text: str) -> Rulebook:
-        """The book in which the command of one rule, without its comment, reads ``text``; checked by egglog."""
-        rule = self.rule(name)
-        files: list[RuleFile] = []
-        for file in self.files:
+    def with_rule(self, name: str, text: str, assumes: str | None = None) -> Rulebook:
+        """The book in which the command of one rule reads ``text``, and its comment says that it ``assumes`` that.
+
+        For tests of what tests rules: read as every rule is, and not checked by egglog.
+        """
+        rule, files = self.rule(name), list(self.files)
+        for number, file in enumerate(files):
             if rule in file.rules:
-                changed = file.text[: rule.command.start] + text + file.text[rule.command.end :]
-                file = _parsed(file.path, changed, (command for other in files for command in other.commands))
-            files.append(file)
-        _refuse_twice(files)
-        parser.check((file.path, file.text) for file in files)
+                above, below = file.text[: rule.command.start], file.text[rule.command.end :]
+                if assumes is not None:
+                    *before, comment = above.rpartition(f"; {name}\n")
+                    above = "".join([*before, _ASSUMES.sub(f"; assumes: {assumes}", comment, count=1)])
+                others = (command for other in files if other is not file for command in other.commands)
+                files[number] = _parsed(file.path, above + text + below, others)
         return replace(self, files=tuple(files))
 
     @property

@@ -1,20 +1,23 @@
 """Wrong versions of a rule, made from its text, and what becomes of them: a test of the property test and of the prover.
 
-    dropped     a guard; a definition of the body, so that its name stands for anything; a reduction; an operand
+    dropped     a guard; an assumption; a definition of the body, so that its name stands for anything; an operation
+                around an operand, a reduction among them
     exchanged   the operands of an operation; an axis, a variable, a monoid or an operation for another
     negated     a term of the right side, a constant
 
 Most of them are wrong. Some are right: an operand that commutes was exchanged, or a guard that is there to keep the
-e-graph small was dropped.
+e-graph small was dropped. Those are proved, so nobody has to list them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cleave.errors import CleaveError
+from cleave.errors import RuleError
+from cleave.rewrite.parser import Session, accepts
 from cleave.rewrite.rule import Rule, Signature
 from cleave.rewrite.rulebook import Rulebook
 from cleave.rewrite.sexp import Sexp, show
@@ -27,8 +30,15 @@ OPERATIONS = {
     "Mul": ("Add", "Maximum"),
     "ExpDiff": ("Sub",),
     "Exp": ("Neg",),
-    "Recip": ("Recip0",),
-    "Recip0": ("Recip",),
+    "Log": ("Neg",),
+    "Recip": ("Recip0", "Neg"),
+    "Recip0": ("Recip", "Neg"),
+    "Rsqrt": ("Sqrt", "Recip"),
+    "Sqrt": ("Rsqrt", "Abs"),
+    "Sq": ("Abs",),
+    "Abs": ("Neg",),
+    "Sigmoid": ("Silu", "Tanh"),
+    "Silu": ("Sigmoid",),
     "Maximum": ("Minimum", "Add"),
     "Minimum": ("Maximum",),
     "Sum": ("MaxOf",),
@@ -39,60 +49,103 @@ OPERATIONS = {
 
 
 class Fate(StrEnum):
+    """What became of a mutant. The first four are as it should be."""
+
     REFUTED = "counterexample"
-    REFUSED = "not proved, no counterexample"
-    EQUIVALENT = "proved"
+    REFUSED = "refused by the prover, which proves the rule"
+    SILENT = "never fired"
+    EQUIVALENT = "proved, so right as well"
+    SURVIVED = "neither refuted nor proved, nor is the rule proved"
     CONTRADICTION = "proved, with a counterexample"
-    MALFORMED = "no rule"
+
+    @property
+    def is_caught(self) -> bool:
+        return self in (Fate.REFUTED, Fate.REFUSED, Fate.SILENT)
+
+    @property
+    def is_fault(self) -> bool:
+        """Of the nets, not of the mutant."""
+        return self in (Fate.SURVIVED, Fate.CONTRADICTION)
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
+    """A rule with one change. ``assumes``: what it assumes, if that was changed."""
+
     rule: str
     change: str
     text: str
+    assumes: str | None = None
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.change}"
 
+    def book(self, book: Rulebook) -> Rulebook:
+        """The book with the mutant in the place of its rule."""
+        return book.with_rule(self.rule, self.text, self.assumes)
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of a mutant. ``proof`` and ``report`` are there unless it is malformed."""
+    """A mutant with what prover and property test said; ``report`` is missing if it was not tested."""
 
     mutant: Mutant
     fate: Fate
-    proof: Proof | None = None
+    proof: Proof
     report: RuleReport | None = None
 
     def __str__(self) -> str:
-        return f"{self.mutant}: {self.fate}; {self.proof}; {self.report}"
+        why = f"; {self.report}" if self.report and self.fate is not Fate.EQUIVALENT else f"; {self.proof.reason}"
+        return f"{self.mutant}: {self.fate}{why}"
 
 
-def mutants(rule: Rule, signature: Signature) -> Iterator[Mutant]:
-    """Every mutant of a rule, each text once."""
-    seen = {show(rule.command.expression)}
-    for change, expression in _changes(rule, signature):
+def mutants(rule: Rule | str, book: Rulebook | None = None) -> tuple[Mutant, ...]:
+    """Every mutant of a rule that is a rule: the rulebook reads it and egglog accepts it. Each text once."""
+    everything = book or Rulebook.installed()
+    found = everything.rule(rule if isinstance(rule, str) else rule.name)
+    made: dict[tuple[str, str | None], Mutant] = {}
+    for change, expression in _changes(found, everything.signature):
         text = show(expression)
-        if text not in seen:
-            seen.add(text)
-            yield Mutant(rule.name, change, text)
+        made.setdefault((text, None), Mutant(found.name, change, text))
+    made.pop((show(found.command.expression), None), None)
+    for number, assumption in enumerate(found.assumes):
+        rest = ", ".join((*found.assumes[:number], *found.assumes[number + 1 :])) or "nothing"
+        made[found.text, rest] = Mutant(found.name, f"the assumption {assumption} dropped", found.text, rest)
+    with Session(everything.without(found.name).text()) as session:
+        return tuple(mutant for mutant in made.values() if _is_rule(mutant, everything, session))
 
 
-def try_mutant(mutant: Mutant, book: Rulebook | None = None, *, examples: int = 150, seed: int | None = None) -> Trial:
-    """Test it and try to prove it. A text that egglog or the rulebook refuses is malformed."""
-    try:
-        changed = (book or Rulebook.installed()).with_rule_text(mutant.rule, mutant.text)
-    except CleaveError:
-        return Trial(mutant, Fate.MALFORMED)
+def _is_rule(mutant: Mutant, book: Rulebook, session: Session) -> bool:
+    with suppress(RuleError):
+        mutant.book(book)
+        return accepts(session, mutant.text)
+    return False
+
+
+def try_mutant(
+    mutant: Mutant, book: Rulebook | None = None, *, examples: int = 60, seed: int | None = None, test: bool = True
+) -> Trial:
+    """Try to prove it and, with ``test`` or where the prover can't say anything, test it."""
+    everything = book or Rulebook.installed()
+    changed = mutant.book(everything)
     proof = prove_rule(mutant.rule, changed)
+    says_something = proof.proved or everything.rule(mutant.rule).is_proved
+    if not test and says_something:
+        return Trial(mutant, Fate.EQUIVALENT if proof.proved else Fate.REFUSED, proof)
     report = examine_rule(mutant.rule, changed, examples=examples, seed=seed, shrink=False)
-    wrong = report.outcome is Outcome.COUNTEREXAMPLE
-    if proof.proved:
-        fate = Fate.CONTRADICTION if wrong else Fate.EQUIVALENT
-    else:
-        fate = Fate.REFUTED if wrong else Fate.REFUSED
-    return Trial(mutant, fate, proof, report)
+    return Trial(mutant, _fate(proof, report.outcome, says_something=says_something), proof, report)
+
+
+def _fate(proof: Proof, outcome: Outcome, *, says_something: bool) -> Fate:
+    match outcome:
+        case Outcome.COUNTEREXAMPLE:
+            return Fate.CONTRADICTION if proof.proved else Fate.REFUTED
+        case _ if proof.proved:
+            return Fate.EQUIVALENT
+        case Outcome.NEVER_FIRED:
+            return Fate.SILENT
+        case Outcome.SOUND:
+            return Fate.REFUSED if says_something else Fate.SURVIVED
 
 
 # ---- changes ----------------------------------------------------------------------------------------------------
@@ -105,8 +158,7 @@ def _changes(rule: Rule, signature: Signature) -> Iterator[tuple[str, Sexp]]:
         for position, side in ((1, "left"), (2, "right")):
             for change, term in _terms(command[position], "E", sorts, signature, is_right=side == "right"):
                 yield f"{change} on the {side}", _put(command, position, term)
-        options = [i for i, part in enumerate(command) if part == ":when"]
-        for position in (i + 1 for i in options):
+        for position in (number + 1 for number, part in enumerate(command) if part == ":when"):
             yield from _facts(command, position, sorts, signature)
         return
     yield from _facts(command, 1, sorts, signature)
@@ -117,9 +169,7 @@ def _changes(rule: Rule, signature: Signature) -> Iterator[tuple[str, Sexp]]:
                 yield f"{change} on the right", _put(command, 2, _put(actions, number, _put(action, 2, term)))
 
 
-def _facts(
-    command: Sexp, position: int, sorts: dict[str, str], signature: Signature
-) -> Iterator[tuple[str, Sexp]]:
+def _facts(command: Sexp, position: int, sorts: dict[str, str], signature: Signature) -> Iterator[tuple[str, Sexp]]:
     facts = command[position]
     for number, fact in enumerate(facts):
         without = (*facts[:number], *facts[number + 1 :])
@@ -166,7 +216,7 @@ def _terms(
 def _node(term: tuple[Sexp, ...], signature: Signature) -> Iterator[tuple[str, Sexp]]:
     head = show(term[0])
     _, parts = signature.get(head, ("", ()))
-    operands = [i for i, sort in enumerate(parts, 1) if sort == "E"]
+    operands = [number for number, sort in enumerate(parts, 1) if sort == "E"]
     for number in operands:
         yield f"{show(term)} replaced by {show(term[number])}", term[number]
     if len(operands) == 2:
