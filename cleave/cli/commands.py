@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from cleave.candidate import FORM, Candidate, save_candidates
 from cleave.cli.inputs import (
     bindings,
-    keep_out_of_the_working_directory,
     read_config,
     read_program,
     read_rules,
@@ -18,14 +17,13 @@ from cleave.cli.inputs import (
 )
 from cleave.cli.output import Progress, print_json, print_text, progress
 from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNKNOWN, BadInput, parse
+from cleave.cli.rulebook import rules as rules
 from cleave.errors import SearchError
 from cleave.ir.graph import Graph
 from cleave.saved import check_place
 
 if TYPE_CHECKING:
-    from cleave.rewrite import Rule
     from cleave.search import Round
-    from cleave.testing import Proof
     from cleave.verify import Verdict
 
 # ---- optimize
@@ -218,81 +216,6 @@ def equal(options: argparse.Namespace) -> int:
     if found.stop == "interrupted":
         return EXIT_INTERRUPTED
     return {Verdict.EQUAL: EXIT_OK, Verdict.DIFFERENT: EXIT_FAILED, Verdict.UNKNOWN: EXIT_UNKNOWN}[found.verdict]
-
-
-# ---- rules
-
-
-def rules(options: argparse.Namespace) -> int:
-    from cleave.rewrite.rulebook import Rulebook
-
-    if options.action == "check":
-        return _check_rules(options)
-    book = Rulebook.installed()
-    if not options.json:
-        print_text(book.table())
-        return EXIT_OK
-    print_json(
-        [
-            {
-                "name": r.name,
-                "family": r.family,
-                "says": r.algebra,
-                "class": str(r.exactness),
-                "assumes": [str(a) for a in r.assumes],
-                "guards": r.guards,
-                "proof": r.proof,
-                "source": r.source,
-            }
-            for r in book.rules
-        ]
-    )
-    return EXIT_OK
-
-
-def _check_rules(options: argparse.Namespace) -> int:
-    """Read the files, and test and try to prove each of their rules by itself."""
-    from importlib.util import find_spec
-
-    from cleave.rewrite.rulebook import Rulebook
-
-    files = {Path(f).resolve() for f in options.files}
-    book = Rulebook.installed()
-    own = {f.path.resolve() for f in book.files}
-    book = book.with_files(*(f for f in options.files if Path(f).resolve() not in own))
-    chosen = [r for r in book.rules if r.file.resolve() in files]
-    if not chosen:
-        raise BadInput(f"{options.files[0]}: holds no rule")
-    for module, package in (("hypothesis", "hypothesis"), ("z3", "z3-solver")):
-        if find_spec(module) is None:
-            raise BadInput(f"rules check: {package} is not installed (pip install cleave[test])")
-    keep_out_of_the_working_directory()
-    from cleave.testing import Outcome, examine_rule, prove_rule
-
-    checks = [(r, examine_rule(r, book), prove_rule(r, book)) for r in chosen]
-    if options.json:
-        print_json(
-            [
-                {
-                    "rule": r.name,
-                    "outcome": str(tested.outcome),
-                    "instances": tested.instances,
-                    "text": str(tested),
-                    "proved": proof.proved,
-                    "proof": str(proof),
-                }
-                for r, tested, proof in checks
-            ]
-        )
-    else:
-        print_text("\n".join(f"{tested}\n{proof}{_overstated(r, proof)}" for r, tested, proof in checks))
-    right = all(tested.outcome is Outcome.SOUND and not _overstated(r, proof) for r, tested, proof in checks)
-    return EXIT_OK if right else EXIT_FAILED
-
-
-def _overstated(rule: Rule, proof: Proof) -> str:
-    """What to say of a rule whose comment claims a proof that is none."""
-    return f"; its comment says {rule.proof}" if rule.is_proved and not proof.proved else ""
 
 
 # ---- run

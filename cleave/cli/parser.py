@@ -138,8 +138,11 @@ def _equal(commands: Commands) -> None:
 def _rules(commands: Commands) -> None:
     made = _command(commands, "rules", "The table of the rules, or a check of rule files.")
     inner = made.add_subparsers(dest="action", metavar="check", parser_class=Parser)
-    check = inner.add_parser("check", help="read rule files, test and try to prove every rule in them")
-    check.add_argument("files", nargs="+", metavar="FILE", help="rules as egglog text")
+    check = inner.add_parser(
+        "check", help="test and try to prove every rule of some files, or of all that is installed"
+    )
+    check.add_argument("files", nargs="*", metavar="FILE", help="rules as egglog text; none: the installed rulebook")
+    check.add_argument("--mutants", action="store_true", help="test and try to prove wrong versions of each rule, too")
     check.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 

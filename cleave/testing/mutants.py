@@ -1,4 +1,4 @@
-"""Wrong versions of a rule, made from its text, and what becomes of them: a test of the property test and of the prover.
+"""Wrong versions of a rule, made from its text, and what becomes of them: a test of property test and prover.
 
     dropped     a guard; an assumption; a definition of the body, so that its name stands for anything; an operation
                 around an operand, a reduction among them
@@ -49,14 +49,18 @@ OPERATIONS = {
 
 
 class Fate(StrEnum):
-    """What became of a mutant. The first four are as it should be."""
+    """What became of a mutant.
 
-    REFUTED = "counterexample"
-    REFUSED = "refused by the prover, which proves the rule"
+    refuted: by a counterexample. not proved: the prover, which proves the rule, refuses it. proved: right as well.
+    survived: not refuted, and the prover can say nothing of such a rule. contradiction: refuted and proved.
+    """
+
+    REFUTED = "refuted"
+    REFUSED = "not proved"
     SILENT = "never fired"
-    EQUIVALENT = "proved, so right as well"
-    SURVIVED = "neither refuted nor proved, nor is the rule proved"
-    CONTRADICTION = "proved, with a counterexample"
+    EQUIVALENT = "proved"
+    SURVIVED = "survived"
+    CONTRADICTION = "contradiction"
 
     @property
     def is_caught(self) -> bool:
@@ -95,8 +99,8 @@ class Trial:
     report: RuleReport | None = None
 
     def __str__(self) -> str:
-        why = f"; {self.report}" if self.report and self.fate is not Fate.EQUIVALENT else f"; {self.proof.reason}"
-        return f"{self.mutant}: {self.fate}{why}"
+        show_proof = self.report is None or self.fate is Fate.EQUIVALENT
+        return f"{self.mutant}: {self.fate}; {self.proof.reason if show_proof else self.report}"
 
 
 def mutants(rule: Rule | str, book: Rulebook | None = None) -> tuple[Mutant, ...]:

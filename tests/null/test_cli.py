@@ -260,7 +260,9 @@ def test_rules_are_checked(cleave: Callable[..., Run], tmp_path: Path) -> None:
     found = cleave(f"rules check {own}")
     assert found.code == 0 and found.out.startswith("split-red: no counterexample in ")
     assert "split-red: proved, by normal form in " in found.out
-    assert [row["proved"] for row in cleave(f"rules check {own} --json").json] == [True]
+    (row,) = cleave(f"rules check {own} --mutants --json").json
+    assert row["proved"] is True and len(row["mutants"]) >= 5
+    assert {m["outcome"] for m in row["mutants"]} == {"refuted"} and row["mutants"][0]["change"]
     wrong = tmp_path / "wrong.egg"
     wrong.write_text(
         "(ruleset wrong)\n; always-zero\n;   exp(a) = a\n; class:   exact\n; assumes: nothing\n; source:  none\n"
