@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ _DRIVER_VERSION = re.compile(r"\b(\d{3}\.\d+(?:\.\d+)?)\b")
 _CHECKOUT = Path(__file__).resolve().parents[1]
 
 
-def environment(gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def environment(gpu: Mapping[str, Any] | None = None, *, apart_from: Iterable[str] = ()) -> dict[str, Any]:
     """Versions of Python, packages and driver, the commit, and the GPU as the runtime describes it, if asked.
 
-    ``gpu`` is ``runtime.device.properties()`` as a dict: finding the GPU means loading CuPy, so the caller decides.
+    ``apart_from``: as in ``commit``. ``gpu`` is ``runtime.device.properties()`` as a dict: finding the GPU means
+    loading CuPy, so the caller decides.
     """
     return {
         "python": platform.python_version(),
@@ -36,7 +37,7 @@ def environment(gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "packages": package_versions(),
         "driver": driver_version(),
-        "commit": commit(),
+        "commit": commit(apart_from=apart_from),
         "gpu": dict(gpu) if gpu is not None else None,
     }
 
@@ -67,16 +68,18 @@ def driver_version() -> str | None:
     return found[1] if found else None
 
 
-def commit() -> dict[str, Any] | None:
+def commit(*, apart_from: Iterable[str] = ()) -> dict[str, Any] | None:
     """``{"id": ..., "dirty": ...}`` of the checkout that this package runs from; None for an installed copy.
 
-    Dirty: a tracked file differs from the commit.
+    Dirty: a tracked file differs from the commit. ``apart_from``: paths in which it may, such as the records that a run
+    itself writes.
     """
     if named := os.environ.get(COMMIT_VARIABLE):
         return {"id": named.rstrip("+"), "dirty": named.endswith("+")}
     if not (_CHECKOUT / ".git").exists():
         return None
-    identity, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    rest = [".", *(f":(exclude){path}" for path in apart_from)]
+    identity, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no", "--", *rest)
     return None if identity is None or status is None else {"id": identity, "dirty": bool(status)}
 
 

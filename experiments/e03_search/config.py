@@ -1,0 +1,88 @@
+"""What e03 runs: parts, workloads with their goals, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from cleave.config import SearchLimits
+from cleave.frontend import ops
+from cleave.frontend.tensor import Tensor
+from cleave.frontend.trace import trace
+from cleave.ir.graph import Graph
+from cleave.nn.workloads import EXTENSION, LAYERS, NINE, Workload
+
+HERE = Path(__file__).parent
+README = HERE / "README.md"
+RECORDS = HERE.parent / "records" / "e03_search"
+FILE = "rows.jsonl"
+
+PARTS = ("search", "reducibility", "verification")
+
+FIRST = 4
+"""An expected form counts as found among the first so many candidates."""
+GOALS = {"layers": 30.0}
+GOAL = 5.0
+"""Seconds that a search may take on two cores; whole layers have more."""
+PATIENCE = 6.0
+"""A search is ended after its goal times this."""
+VERIFICATION_SECONDS = 120.0
+MANY = SearchLimits(candidates=1000)
+"""For counting candidates with and without the constraint: all that extraction gives."""
+
+NODES = 7
+"""Graphs of up to so many operators are enumerated, as in the paper and in Mirage."""
+ENUMERATION_SECONDS = 30.0
+"""For each enumeration; there is one more for each axis that may be split."""
+
+Sizes = Mapping[str, int]
+
+
+def paper_attention() -> Graph:
+    """Attention as the Cleave paper has it: no maximum is subtracted and nothing scales the scores."""
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        p = ops.exp(ops.einsum("h s d, h t d -> h s t", q, k))
+        return ops.einsum("h s t, h t e -> h s e", p * ops.reciprocal0(ops.sum(p, "t", keepdims=True)), v)
+
+    return trace(attention, name="paper_attention", q="h s d=64", k="h t d", v="h t e=64", dtype="float16")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload: ``build(number)`` gives its graph and the dims at one of its sizes, the middle one for None."""
+
+    name: str
+    group: str
+    operator: str
+    build: Callable[[int | None], tuple[Graph, dict[str, int]]]
+    weights: tuple[str, ...] = field(default=())
+
+    @property
+    def goal(self) -> float:
+        return GOALS.get(self.group, GOAL)
+
+
+def _of(group: str, w: Workload) -> Case:
+    return Case(str(w), group, w.operator, w.build, w.weights)
+
+
+def _plain(build: Callable[[], Graph], sizes: Sizes, _number: int | None) -> tuple[Graph, dict[str, int]]:
+    return build(), dict(sizes)
+
+
+_ATTENTION = {"h": 32, "s": 1024, "t": 4096}
+_PAPER = Case("attention as in the paper", "plain", "paper_attention", partial(_plain, paper_attention, _ATTENTION))
+
+CASES: dict[str, Case] = {
+    case.name: case
+    for case in (
+        *(_of("nine", w) for w in NINE),
+        *(_of("extension", w) for w in EXTENSION),
+        *(_of("layers", w) for w in LAYERS),
+        _PAPER,
+    )
+}
+"""By name; ``plain`` is there for the comparison with enumeration."""

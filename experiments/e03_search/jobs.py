@@ -1,0 +1,158 @@
+"""What is measured of one workload, a function a part; each runs in a child process, so that a hang or a crash is a
+row."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from cleave.candidate import Candidate
+from cleave.config import Ablation, Config
+from cleave.records import Outcome, Record
+from cleave.search import Found, Stop
+from experiments.e03_search.config import CASES, FIRST, MANY, Case
+from experiments.e03_search.forms import expected_forms
+from experiments.e03_search.identity import ranks
+from experiments.tally import Checked
+
+_LIMITED = (Stop.ROUNDS, Stop.NODES, Stop.SECONDS)
+
+
+def workload_of(part: str, case: Case) -> dict[str, Any]:
+    return {"name": case.name, "group": case.group, "operator": case.operator, "part": part}
+
+
+def row(part: str, case: Case, outcome: Outcome, check: dict[str, Any], **details: Any) -> Record:
+    """A record of one part of one workload, with the load of the machine at the end."""
+    load = round(os.getloadavg()[0], 1)
+    return Record(workload=workload_of(part, case), outcome=outcome, check=check, details={**details, "load": load})
+
+
+def measure_search(name: str) -> Checked:
+    """One search: its size, why it stopped, seconds, and where the expected forms are among the candidates."""
+    case = CASES[name]
+    found, seconds = _searched(case, Config())
+    expected = _expected(case, found)
+    outcome = Outcome.TIMEOUT if found.report.stop in _LIMITED else Outcome.OK
+    check = {
+        "expected": expected,
+        "found": all(place is not None and place <= FIRST for place in expected.values()) if expected else None,
+        "goal": case.goal,
+        "within goal": seconds <= case.goal,
+    }
+    details = {**_size(found), "seconds": _seconds(found, seconds), "notes": list(found.report.notes)}
+    made = row("search", case, outcome, check, **details, candidates=[c.name for c in found.candidates])
+    return Checked([made], [f"{name}: {_said(found, seconds)}, expected {_places(expected)}"])
+
+
+def _searched(case: Case, config: Config) -> tuple[Found, float]:
+    from cleave.search import search
+
+    graph, sizes = case.build(None)
+    began = time.perf_counter()
+    found = search(graph, config=config, sizes=sizes, weights=case.weights)
+    return found, time.perf_counter() - began
+
+
+def _size(found: Found) -> dict[str, Any]:
+    rounds = found.report.rounds
+    last = {"e-nodes": rounds[-1].nodes, "classes": rounds[-1].classes} if rounds else {"e-nodes": 0, "classes": 0}
+    return {**last, "rounds": len(rounds), "stop": str(found.report.stop)}
+
+
+def _seconds(found: Found, total: float) -> dict[str, float]:
+    s = found.report.seconds
+    parts = {"saturation": s.saturation, "extraction": s.extraction, "derivation": s.derivation}
+    return {"total": round(total, 3), **{name: round(value, 3) for name, value in parts.items()}}
+
+
+def _expected(case: Case, found: Found) -> dict[str, int | None]:
+    forms = expected_forms(case.operator, found.candidates[0].origin)
+    return ranks(forms, (c.graph for c in found.candidates))
+
+
+def _said(found: Found, seconds: float) -> str:
+    size = _size(found)
+    return f"{size['e-nodes']} e-nodes, {size['rounds']} rounds, {size['stop']}, {seconds:.2f} s"
+
+
+def _places(expected: dict[str, int | None]) -> str:
+    return ", ".join(f"{title} {place or 'missing'}" for title, place in expected.items()) or "none"
+
+
+def measure_reducibility(name: str) -> Checked:
+    """The same search with the reducibility constraint and without, all candidates kept."""
+    case = CASES[name]
+    sides: dict[str, Any] = {}
+    for side, on in (("on", True), ("off", False)):
+        found, seconds = _searched(case, Config(limits=MANY, ablation=Ablation(reducibility=on)))
+        split = sum(bool(c.splits) for c in found.candidates)
+        sides[side] = {
+            **_size(found),
+            "candidates": len(found.candidates),
+            "split": split,
+            "seconds": round(seconds, 3),
+        }
+    limited = any(side["stop"] in _LIMITED for side in sides.values())
+    made = row("reducibility", case, Outcome.TIMEOUT if limited else Outcome.OK, {}, **sides)
+    shown = "; ".join(
+        f"{side} {s['e-nodes']} e-nodes, {s['candidates']} candidates, {s['seconds']:.2f} s"
+        for side, s in sides.items()
+    )
+    return Checked([made], [f"{name}: {shown}"])
+
+
+def measure_verification(name: str) -> Checked:
+    """Seconds of checking the first two candidates that are not as written: at small sizes, and at the largest."""
+    case = CASES[name]
+    found, _ = _searched(case, Config())
+    chosen = [c for c in found.candidates if c.steps][:2] or list(found.candidates[:1])
+    _, largest = case.build(-1)
+    out = Checked()
+    for c in chosen:
+        out.records.append(_verified(case, c, largest))
+    out.lines = [
+        f"{name}, {r.candidate['name']}: {r.check['small']}, {r.details['small']:.2f} s; "
+        f"at full shapes {r.check['full']}, {r.details['full']:.2f} s"
+        for r in out.records
+    ]
+    return out
+
+
+def _verified(case: Case, c: Candidate, sizes: dict[str, int]) -> Record:
+    from cleave.verify import verify
+    from cleave.verify.final import check_at_shape
+
+    began = time.perf_counter()
+    verdict = verify(c)
+    between = time.perf_counter()
+    full = check_at_shape(c, sizes, np.random.default_rng(0))
+    ended = time.perf_counter()
+    good = verdict.passed and not full.outcome.failed
+    check = {"small": str(verdict.outcome), "full": str(full.outcome), "detail": full.detail}
+    made = row(
+        "verification",
+        case,
+        Outcome.OK if good else Outcome.WRONG,
+        check,
+        small=round(between - began, 3),
+        full=round(ended - between, 3),
+        sizes=sizes,
+    )
+    made.candidate.update(name=c.name, rules=list(c.rules))
+    return made
+
+
+def measured(part: str, name: str) -> Checked:
+    """One part of one workload."""
+    return _PARTS[part](name)
+
+
+_PARTS: dict[str, Any] = {
+    "search": measure_search,
+    "reducibility": measure_reducibility,
+    "verification": measure_verification,
+}
