@@ -7,7 +7,23 @@ from collections.abc import Iterable
 from cleave.errors import GraphError
 from cleave.ir.axis import Axis, owners
 from cleave.ir.dim import is_dim, is_name
-from cleave.ir.graph import Cast, Graph, Input, Load, Map, Output, Reduce, Ref, Term, Where, free, term_indices, walk
+from cleave.ir.graph import (
+    Cast,
+    Graph,
+    Input,
+    Load,
+    Map,
+    Output,
+    Reduce,
+    Ref,
+    Term,
+    TopK,
+    Where,
+    free,
+    is_whole_number,
+    term_indices,
+    walk,
+)
 from cleave.ir.index import (
     And,
     BoolRead,
@@ -25,7 +41,7 @@ from cleave.ir.index import (
     pred_axes,
     show,
 )
-from cleave.ir.op import DTYPES, FLOATS, INTEGERS, MAPS, MONOIDS
+from cleave.ir.op import DTYPES, FLOATS, INTEGERS, MAPS, MONOIDS, TOP_K_PARTS
 
 
 def check_graph(g: Graph) -> None:
@@ -80,6 +96,8 @@ def _check_term(g: Graph, t: Term) -> None:
             raise GraphError(f"reduction {op}: allowed are {', '.join(MONOIDS)}", location=g.name)
         case Cast(dtype, _) if dtype not in FLOATS:
             raise GraphError(f"cast to {dtype}: allowed are {', '.join(sorted(FLOATS))}", location=g.name)
+        case TopK(part, _, _, _) if part not in TOP_K_PARTS:
+            raise GraphError(f"top-k part {part!r}: allowed are {', '.join(TOP_K_PARTS)}", location=g.name)
         case Ref(name, _):
             raise GraphError(f"reference {name} to a value outside the graph", location=g.name)
         case Where(pred, _, _):
@@ -127,8 +145,9 @@ def _check_access(g: Graph, name: str, indices: tuple[Index, ...], allowed: froz
 
 def _check_output(g: Graph, o: Output) -> None:
     where = f"{g.name}, output {o.name}"
-    if o.dtype not in FLOATS:
-        raise GraphError(f"dtype {o.dtype}: allowed are {', '.join(sorted(FLOATS))}", location=where)
+    allowed = FLOATS | INTEGERS if is_whole_number(o.term) else FLOATS
+    if o.dtype not in allowed:
+        raise GraphError(f"dtype {o.dtype}: allowed are {', '.join(sorted(allowed))}", location=where)
     if len(o.indices) != len(o.shape):
         raise GraphError(f"rank {len(o.shape)}, stored with {len(o.indices)} indices", location=where)
     stored = frozenset[Axis]().union(*(axes_of(i) for i in o.indices))

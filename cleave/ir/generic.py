@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cleave.ir.axis import Axis, rest
-from cleave.ir.graph import Graph, IndexValue, Load, Output, Reduce, Ref, Term, Where, children, rebuild, walk
+from cleave.ir.graph import Graph, IndexValue, Load, Output, Reduce, Ref, Term, TopK, Where, children, rebuild, walk
 from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, of, substitute, substitute_pred, symbols_of
 
 LITERAL = 16
@@ -108,6 +108,8 @@ class Rewriting:
                 return Where(substitute_pred(pred, self.atoms), self.terms[a], self.terms[b])
             case Reduce(op, axis, body):
                 return Reduce(op, self.axis(axis), self.terms[body])
+            case TopK(part, axis, rank, body):
+                return TopK(part, self.axis(axis), substitute(rank, self.atoms), self.terms[body])
             case Ref(name, axes):
                 return Ref(name, tuple(map(self.axis, axes)))
             case _:

@@ -2,6 +2,7 @@
 
     Term   ::= Load input [Index ..] | Const value | IndexValue index
              | Map op [Term ..] | Reduce monoid axis Term | Where pred Term Term | Cast dtype Term
+             | TopK part axis rank Term
     Output ::= name dtype shape, stored at [Index ..]
     Graph  ::= name, inputs (name, dtype, shape), outputs, constraints on dims
 
@@ -36,7 +37,7 @@ from cleave.ir.index import (
     symbols_of,
 )
 from cleave.ir.intern import Interned, Node, node
-from cleave.ir.op import MAPS, MONOIDS
+from cleave.ir.op import MAPS, MONOIDS, TOP_K_PARTS
 
 
 class _Term(Node):
@@ -101,6 +102,20 @@ class Cast(_Term, metaclass=Interned):
 
 
 @node
+class TopK(_Term, metaclass=Interned):
+    """The element of some rank among the body over an axis, the largest first: its ``value``, or its ``index``.
+
+    Binds the axis. All ranks below k together are the fold with the monoid of the k best (value, index) pairs, ties to
+    the lower index. A rank that no position has gives the value −inf and the extent of the axis as index.
+    """
+
+    part: str
+    axis: Axis
+    rank: Index
+    body: Term
+
+
+@node
 class Ref(_Term, metaclass=Interned):
     """A value computed elsewhere, by name, with its free axes. Folds and tile programs only; ``graph()`` refuses it."""
 
@@ -108,7 +123,7 @@ class Ref(_Term, metaclass=Interned):
     axes: tuple[Axis, ...]
 
 
-Term: TypeAlias = Load | Const | IndexValue | Map | Reduce | Where | Cast | Ref
+Term: TypeAlias = Load | Const | IndexValue | Map | Reduce | Where | Cast | TopK | Ref
 
 
 @dataclass(frozen=True)
@@ -211,6 +226,13 @@ def fold(op: str, axis: Axis, body: Term) -> Reduce:
     return Reduce(op, axis, body)
 
 
+def top_k(part: str, axis: Axis, rank: IndexLike, body: Term) -> TopK:
+    """A selection by rank; a part other than value and index is an error."""
+    if part not in TOP_K_PARTS:
+        raise GraphError(f"top-k part {part!r}: allowed are {', '.join(TOP_K_PARTS)}")
+    return TopK(part, axis, index(rank), body)
+
+
 # ---- walking
 
 
@@ -218,7 +240,7 @@ def children(term: Term) -> tuple[Term, ...]:
     match term:
         case Map(_, args):
             return args
-        case Reduce(_, _, body):
+        case Reduce(_, _, body) | TopK(_, _, _, body):
             return (body,)
         case Where(_, a, b):
             return (a, b)
@@ -235,6 +257,8 @@ def rebuild(term: Term, new: Sequence[Term]) -> Term:
             return Map(op, tuple(new))
         case Reduce(op, axis, _):
             return Reduce(op, axis, new[0])
+        case TopK(part, axis, rank, _):
+            return TopK(part, axis, rank, new[0])
         case Where(pred, _, _):
             return Where(pred, new[0], new[1])
         case Cast(dtype, _):
@@ -285,6 +309,23 @@ def reductions(*roots: Term) -> list[Reduce]:
     return [t for t in walk(*roots) if isinstance(t, Reduce)]
 
 
+def bound_axis(term: Term) -> Axis | None:
+    """The axis that a term binds."""
+    return term.axis if isinstance(term, Reduce | TopK) else None
+
+
+def _rebound(term: Reduce | TopK, name: str) -> Term:
+    """The term with its bound axis under another name, which is neither free in the body nor captured there."""
+    bound = Axis(name, term.axis.extent, term.axis.kind)
+    body = rename_axis(term.body, term.axis, bound)
+    return Reduce(term.op, bound, body) if isinstance(term, Reduce) else TopK(term.part, bound, term.rank, body)
+
+
+def is_whole_number(term: Term) -> bool:
+    """Whether an integer type can store the value: a position, or an index expression."""
+    return isinstance(term, IndexValue) or (isinstance(term, TopK) and term.part == "index")
+
+
 def term_indices(term: Term) -> tuple[Index, ...]:
     """Index expressions written in this very node (of a predicate too)."""
     match term:
@@ -294,6 +335,8 @@ def term_indices(term: Term) -> tuple[Index, ...]:
             return (i,)
         case Where(pred, _, _):
             return indices_of(pred)
+        case TopK(_, _, rank, _):
+            return (rank,)
         case _:
             return ()
 
@@ -301,9 +344,10 @@ def term_indices(term: Term) -> tuple[Index, ...]:
 @cache
 def free(term: Term) -> frozenset[Axis]:
     """Axes that the value depends on. A reduction depends on what its extent depends on as well."""
-    out = frozenset[Axis]().union(*(free(c) for c in children(term)), *(axes_of(i) for i in term_indices(term)))
-    if isinstance(term, Reduce):
+    out = frozenset[Axis]().union(*(free(c) for c in children(term)))
+    if isinstance(term, Reduce | TopK):
         out = (out - {term.axis}) | axes_of(term.axis.extent)
+    out = out.union(*(axes_of(i) for i in term_indices(term)))
     return out | frozenset(term.axes) if isinstance(term, Ref) else out
 
 
@@ -345,6 +389,10 @@ def _substitute_node(t: Term, m: Mapping[Axis, Index], go: Callable[[Term, Mappi
             bound = Axis(axis.name, substitute(axis.extent, atoms), axis.kind)
             inside = {a: i for a, i in m.items() if a is not axis}
             return Reduce(op, bound, go(body, inside if bound is axis else {**inside, axis: bound.position}))
+        case TopK(part, axis, rank, body):
+            selected = _substitute_node(Reduce("max", axis, body), m, go)  # the same scope
+            assert isinstance(selected, Reduce)
+            return TopK(part, selected.axis, substitute(rank, atoms), selected.body)
         case _:
             return rebuild(t, [go(c, m) for c in children(t)])
 
@@ -381,7 +429,8 @@ def _blocked(term: Term, axis: Axis) -> frozenset[str]:
     if axis not in free(term):
         return frozenset()
     inner = frozenset[str]().union(*(_blocked(c, axis) for c in children(term)))
-    return inner | {term.axis.name} if isinstance(term, Reduce) else inner
+    bound = bound_axis(term)
+    return inner if bound is None else inner | {bound.name}
 
 
 def _fresh(base: str, taken: Iterable[str]) -> str:
@@ -402,10 +451,9 @@ def canonical(term: Term) -> Term:
     made: dict[Term, Term] = {}
     for t in walk(term):
         new = rebuild(t, [made[c] for c in children(t)]) if children(t) else t
-        if isinstance(new, Reduce):
+        if isinstance(new, Reduce | TopK):
             taken = {a.name for a in free(new.body) if a is not new.axis} | _blocked(new.body, new.axis)
-            bound = Axis(_fresh(base_name(new.axis), taken), new.axis.extent, new.axis.kind)
-            new = Reduce(new.op, bound, rename_axis(new.body, new.axis, bound))
+            new = _rebound(new, _fresh(base_name(new.axis), taken))
         made[t] = new
     return made[term]
 
@@ -466,10 +514,9 @@ def _rename_all(term: Term, names: Mapping[Axis, Axis]) -> Term:
     made: dict[Term, Term] = {}
     for t in walk(term):
         new = rebuild(t, [made[c] for c in children(t)]) if children(t) else t
-        if isinstance(new, Reduce) and new.axis.name in taken:
+        if isinstance(new, Reduce | TopK) and new.axis.name in taken:
             used = taken | {a.name for a in free(new.body)} | _blocked(new.body, new.axis)
-            bound = Axis(_fresh(new.axis.name + "_", used), new.axis.extent, new.axis.kind)
-            new = Reduce(new.op, bound, rename_axis(new.body, new.axis, bound))
+            new = _rebound(new, _fresh(new.axis.name + "_", used))
         made[t] = new
     return substitute_axes(made[term], {a: b.position for a, b in names.items()})
 
@@ -481,7 +528,8 @@ def axes_in(terms: Iterable[Term], indices: Iterable[Index] = ()) -> tuple[Axis,
     """Every axis of some terms and index expressions, owners of ragged extents first, otherwise by name."""
     found: set[Axis] = set()
     for t in walk(*terms):
-        found |= free(t) | ({t.axis} if isinstance(t, Reduce) else frozenset[Axis]())
+        bound = bound_axis(t)
+        found |= free(t) if bound is None else free(t) | {bound}
     for i in indices:
         found |= axes_of(i)
     out: dict[Axis, None] = {}

@@ -29,6 +29,7 @@ from cleave.ir.graph import (
     Reduce,
     Ref,
     Term,
+    TopK,
     Where,
     children,
     free,
@@ -37,6 +38,7 @@ from cleave.ir.graph import (
 )
 from cleave.ir.index import Index, Pred, axes_of, evaluate, evaluate_pred, read_clipped
 from cleave.ir.op import MAPS, MONOIDS, round_to
+from cleave.ir.top_k import selected
 
 Array = NDArray[Any]
 
@@ -134,6 +136,8 @@ def _node_value(t: Term, space: Space, memo: Mapping[Term, Array]) -> Array:
             return round_to(memo[a], dtype)
         case Reduce():
             return _reduce_value(t, space, memo)
+        case TopK():
+            return _selected_value(t, space, memo[t.body])
         case Ref(name, _):
             raise GraphError(f"{name} has no value: put it into the memo")
 
@@ -200,6 +204,13 @@ def _reduce_value(t: Reduce, space: Space, memo: Mapping[Term, Array]) -> Array:
     if body.shape[number] != size:
         body = np.broadcast_to(body, [size if k == number else n for k, n in enumerate(body.shape)])
     return monoid.reduce(body, axis=number, keepdims=True, initial=monoid.identity)
+
+
+def _selected_value(t: TopK, space: Space, body: Array) -> Array:
+    number = space.number(t.axis)
+    exists = np.broadcast_to(space.valid[t.axis], np.broadcast_shapes(space.valid[t.axis].shape, body.shape))
+    rank = _full_rank(evaluate(t.rank, space.environment, space.inputs), space)
+    return selected(t.part, np.broadcast_to(body, exists.shape), exists, rank, number)
 
 
 def _contract(factors: Sequence[Term], axis: Axis, space: Space, memo: Mapping[Term, Array]) -> Array | None:

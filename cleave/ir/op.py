@@ -95,6 +95,9 @@ MONOIDS: dict[str, Monoid] = {
     "min": Monoid("min", np.inf, np.minimum, np.min),
 }
 
+TOP_K_PARTS = ("value", "index")
+"""What a selection by rank gives of the element that it finds."""
+
 DTYPES: dict[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "bool": 1}
 """Storage types and their size in bytes."""
 

@@ -38,6 +38,7 @@ from cleave.ir.graph import (
     Reduce,
     Ref,
     Term,
+    TopK,
     Where,
     axes_in,
     children,
@@ -73,6 +74,8 @@ def _expression(term: Term, names: Mapping[Term, str], rest: Callable[[Term], st
             return f"{op}({', '.join(map(sub, args))})"
         case Reduce(op, axis, body):
             return f"{op}({axis.name}, {sub(body)})"
+        case TopK(part, axis, rank, body):
+            return f"top_{part}({axis.name}, {spell(rank)}, {sub(body)})"
         case Where(pred, a, b):
             return f"where({show_pred(pred)}, {sub(a)}, {sub(b)})"
         case Cast(dtype, a):
@@ -167,6 +170,8 @@ def _box(t: Term) -> tuple[Kind, str]:
             return "input", _leaf(t)
         case Reduce(op, axis, _):
             return "reduce", f"{op} {axis.name}"
+        case TopK(part, axis, rank, _):
+            return "reduce", f"top {part} {axis.name}, rank {spell(rank)}"
         case Where(pred, a, b):
             return "where", f"where({show_pred(pred)}, {operand(a)}, {operand(b)})"
         case Cast(dtype, _):
@@ -181,7 +186,7 @@ def _shared_names(outputs: Sequence[Output], taken: set[str]) -> dict[Term, str]
     order = walk(*(o.term for o in outputs))
     for t in order:
         uses.update(children(t))
-    shared = [t for t in order if children(t) and (uses[t] > 1 or isinstance(t, Reduce))]
+    shared = [t for t in order if children(t) and (uses[t] > 1 or isinstance(t, Reduce | TopK))]
     out: dict[Term, str] = {}
     number = 0
     for t in shared:
@@ -240,6 +245,8 @@ def _relabel(t: Term, new: Sequence[Term], made: Mapping[Axis, Axis], atoms: Map
             return Where(substitute_pred(pred, atoms), new[0], new[1])
         case Reduce(op, axis, _):
             return Reduce(op, made[axis], new[0])
+        case TopK(part, axis, rank, _):
+            return TopK(part, made[axis], substitute(rank, atoms), new[0])
         case Map(op, _):
             return Map(op, tuple(new))
         case Cast(dtype, _):
@@ -498,6 +505,8 @@ def _call(e: ast.expr, name: str, args: list[ast.expr], scope: _Scope) -> Term:
             return Const(float(number))
         case _, [ast.Name(id=axis), body] if name in MONOIDS and axis in scope.axes:
             return Reduce(name, scope.axes[axis], _term(body, scope))
+        case "top_value" | "top_index", [ast.Name(id=axis), rank, body] if axis in scope.axes:
+            return TopK(name.removeprefix("top_"), scope.axes[axis], _index(rank, scope), _term(body, scope))
         case _ if name in MAPS and len(args) == MAPS[name].arity:
             return Map(name, tuple(_term(a, scope) for a in args))
         case _:
