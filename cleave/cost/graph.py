@@ -1,7 +1,7 @@
 """Cost of a graph whatever its schedule: work, transcendentals, elements moved, dependent passes; symbolic, then at
 sizes.
 
-    work            one for each element of a pointwise operation and each element that a reduction folds
+    work            one for each element of a pointwise operation and each element that a reduction or a top-k folds
     transcendental  elements of exp, log, reciprocals and the like
     traffic         elements of the tensors read and written: inputs once, partial results twice, outputs once
     passes          longest chain of reductions over one axis of which each needs the one before
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cleave.candidate import GraphCost, Split
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, Load, Map, Reduce, Term, Where, children, free, tensor_key, walk
+from cleave.ir.graph import Graph, Load, Map, Reduce, Term, TopK, Where, bound_axis, children, free, tensor_key, walk
 from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, evaluate, index, of, substitute
 from cleave.ir.op import INTEGERS, MAPS
 
@@ -45,7 +45,7 @@ def graph_cost(g: Graph, splits: Sequence[Split] = ()) -> GraphCost:
                 special = special + volume(free(t), extents)
             case Map() | Where():
                 work = work + volume(free(t), extents)
-            case Reduce(_, axis, body):
+            case Reduce(_, axis, body) | TopK(_, axis, _, body):
                 work = work + volume(free(body) | {axis}, extents)
             case _:
                 pass
@@ -99,9 +99,10 @@ def passes(terms: Iterable[Term]) -> int:
         for c in children(t):
             for a, n in depth[c].items():
                 below[a] = max(below.get(a, 0), n)
-        if isinstance(t, Reduce):
-            below[t.axis] = below.get(t.axis, 0) + 1
-            longest = max(longest, below[t.axis])
+        bound = bound_axis(t)
+        if bound is not None:
+            below[bound] = below.get(bound, 0) + 1
+            longest = max(longest, below[bound])
         depth[t] = below
     return longest
 

@@ -31,6 +31,7 @@ from cleave.ir.graph import (
     Reduce,
     Ref,
     Term,
+    TopK,
     Where,
     children,
     product_factors,
@@ -181,6 +182,8 @@ class _Program:
                 return Array(self.builder.round_to(self.made[a].value, dtype), self.made[a].axes)
             case Reduce():
                 return self._reduced(t, name)
+            case TopK(_, axis, _, _):
+                raise GraphError(f"the top-k over axis {axis} can't be exported", location=self.graph.name)
             case Ref(ref, _):
                 raise GraphError(f"reference {ref} to a value outside the graph", location=self.graph.name)
 

@@ -62,6 +62,16 @@ def logsumexp(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -
     return reduce.logsumexp(x, axis, keepdims=keepdims)
 
 
+def top_k(x: TensorLike, k: int, axis: str | int = -1, *, name: str = "rank") -> tuple[Tensor, Tensor]:
+    """The k largest along an axis, the largest first, and their positions (int32, to be stored); k is a number.
+
+    The axis ``name`` of extent k takes the place of the old one. NaN comes before every number, of equal values the one
+    at the lower index first. Where the axis turns out shorter than k, the rest are −inf, at its extent as position.
+    What is below is rewritten, and what is made of the values; no rewrite moves anything across.
+    """
+    return reduce.top_k(x, k, axis, name)
+
+
 # ---- elementwise
 
 
@@ -206,6 +216,7 @@ __all__: Sequence[str] = [
     "square",
     "sum",
     "tanh",
+    "top_k",
     "value",
     "where",
 ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cleave.errors import ShapeError
 from cleave.frontend.context import current, fail
-from cleave.frontend.spec import fixed_value, is_unit, merged_extent
+from cleave.frontend.spec import describe, fixed_value, is_unit, merged_extent
 from cleave.frontend.tensor import (
     AxisLike,
     Tensor,
@@ -14,14 +14,17 @@ from cleave.frontend.tensor import (
     arithmetic,
     promoted,
     replaced,
+    slot_number,
     slot_numbers,
     tensor,
     term,
     unary,
 )
 from cleave.ir.axis import Axis
-from cleave.ir.dim import of_value
+from cleave.ir.dim import is_name, of_value
 from cleave.ir.graph import Term, fold
+from cleave.ir.graph import top_k as of_rank
+from cleave.ir.index import index
 
 _ONE = of_value(1)
 WORDS = {"max": "maximum", "min": "minimum"}
@@ -56,6 +59,27 @@ def mean(x: TensorLike, axis: AxisLike, *, keepdims: bool = False) -> Tensor:
     x = tensor(x)
     count = merged_extent([x.slots[n] for n in slot_numbers(x, axis)])
     return reduction("sum", x, axis, keepdims=keepdims) / count
+
+
+def top_k(x: TensorLike, k: int, axis: str | int, name: str) -> tuple[Tensor, Tensor]:
+    """Values and indices of the k largest along an axis, whose place the axis ``name`` of extent k takes."""
+    x = tensor(x)
+    number = slot_number(x, axis)
+    chosen = x.slots[number]
+    extent = fixed_value(chosen.extent)
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        fail(f"top_k: k = {k!r}: a whole number >= 1 is expected")
+    if extent is not None and extent < k:
+        fail(f"top_k: k = {k}, axis {chosen.name} of {x.name} has extent {describe(chosen.extent)}", ShapeError)
+    if not is_name(name) or name in {a.name for a in x.slots if a is not chosen}:
+        fail(f"top_k: the new axis can't be called {name!r}: {x.name} has {', '.join(x.axes)}")
+    rank = Axis(name, of_value(k))
+    slots = tuple(rank if n == number else a for n, a in enumerate(x.slots))
+    bound = current().fresh(chosen)
+    body = term(x) if is_unit(chosen) else replaced(term(x), {chosen: bound.position})
+    place = index(0) if is_unit(rank) else rank.position
+    value, position = (of_rank(part, bound, place, body) for part in ("value", "index"))  # type: ignore[arg-type]
+    return Tensor(value, slots, promoted(x)), Tensor(position, slots, "int32")
 
 
 def softmax(x: TensorLike, axis: AxisLike) -> Tensor:

@@ -26,9 +26,6 @@ from cleave.ir.graph import (
     Const,
     IndexValue,
     Load,
-    Map,
-    Reduce,
-    Ref,
     Term,
     Where,
     apply,
@@ -37,7 +34,6 @@ from cleave.ir.graph import (
 from cleave.ir.index import And, BoolRead, Compare, Index, Not, Or, Pred
 from cleave.ir.op import FLOATS, INTEGERS, MANTISSA_BITS, MAPS
 
-TERMS = (Load, Const, IndexValue, Map, Reduce, Where, Cast, Ref)
 PREDICATES = (Compare, BoolRead, And, Or, Not)
 
 Value: TypeAlias = Term | Index | Pred

@@ -25,7 +25,7 @@ from cleave.frontend.tensor import Tensor, Value, promoted, term
 from cleave.ir import index as ix
 from cleave.ir.axis import Axis
 from cleave.ir.dim import Dim
-from cleave.ir.graph import Cast, Graph, IndexValue, Input, Load, Output, Term, Where, graph, walk
+from cleave.ir.graph import Cast, Graph, IndexValue, Input, Load, Output, Term, Where, graph, is_position, walk
 from cleave.ir.index import Index, Pred
 from cleave.ir.op import FLOATS, INTEGERS
 
@@ -197,7 +197,9 @@ def _output_specs(
 
 def _output(name: str, x: Tensor, spec: SpecLike | None, state: Trace) -> Output:
     """One output: its buffer, and where each element goes."""
-    value, dtype = term(x), promoted(x) or (state.dtype if state.dtype in FLOATS else DEFAULT)
+    value = term(x)
+    whole = x.storage if is_position(value) else None
+    dtype = whole or promoted(x) or (state.dtype if state.dtype in FLOATS else DEFAULT)
     if not any(isinstance(t, (Load, IndexValue, Where)) for t in walk(value)):
         fail(f"output {name} depends on no input")
     groups = [(a,) for a in x.slots]
@@ -206,8 +208,9 @@ def _output(name: str, x: Tensor, spec: SpecLike | None, state: Trace) -> Output
         dtype = parsed.dtype or dtype
         groups = [tuple(group) for group in resolve(parsed, _known(x, state), f"output {name}")]
         _check_output_axes(name, x, [a for group in groups for a in group])
-    if dtype not in FLOATS:
-        fail(f"output {name}: dtype {dtype}: allowed are {', '.join(sorted(FLOATS))}")
+    allowed = FLOATS if whole is None else FLOATS | INTEGERS
+    if dtype not in allowed:
+        fail(f"output {name}: dtype {dtype}: allowed are {', '.join(sorted(allowed))}")
     extents: list[Dim] = [merged_extent(group) for group in groups]
     indices: list[Index] = [merged_position(group) for group in groups]
     return Output(name, dtype, tuple(extents), tuple(indices), _without_last_cast(value, dtype))

@@ -20,7 +20,7 @@ from cleave.ir.graph import (
     TopK,
     Where,
     free,
-    is_whole_number,
+    is_position,
     term_indices,
     walk,
 )
@@ -96,8 +96,8 @@ def _check_term(g: Graph, t: Term) -> None:
             raise GraphError(f"reduction {op}: allowed are {', '.join(MONOIDS)}", location=g.name)
         case Cast(dtype, _) if dtype not in FLOATS:
             raise GraphError(f"cast to {dtype}: allowed are {', '.join(sorted(FLOATS))}", location=g.name)
-        case TopK(part, _, _, _) if part not in TOP_K_PARTS:
-            raise GraphError(f"top-k part {part!r}: allowed are {', '.join(TOP_K_PARTS)}", location=g.name)
+        case TopK():
+            _check_top_k(g, t)
         case Ref(name, _):
             raise GraphError(f"reference {name} to a value outside the graph", location=g.name)
         case Where(pred, _, _):
@@ -106,6 +106,13 @@ def _check_term(g: Graph, t: Term) -> None:
             pass
     for i in term_indices(t):
         _check_reads(g, i)
+
+
+def _check_top_k(g: Graph, t: TopK) -> None:
+    if t.part not in TOP_K_PARTS:
+        raise GraphError(f"top-k part {t.part!r}: allowed are {', '.join(TOP_K_PARTS)}", location=g.name)
+    if t.axis in axes_of(t.rank):
+        raise GraphError(f"top-k over axis {t.axis}: its rank {show(t.rank)} mentions that axis", location=g.name)
 
 
 def _check_pred(g: Graph, pred: Pred) -> None:
@@ -145,7 +152,7 @@ def _check_access(g: Graph, name: str, indices: tuple[Index, ...], allowed: froz
 
 def _check_output(g: Graph, o: Output) -> None:
     where = f"{g.name}, output {o.name}"
-    allowed = FLOATS | INTEGERS if is_whole_number(o.term) else FLOATS
+    allowed = FLOATS | INTEGERS if is_position(o.term) else FLOATS
     if o.dtype not in allowed:
         raise GraphError(f"dtype {o.dtype}: allowed are {', '.join(sorted(allowed))}", location=where)
     if len(o.indices) != len(o.shape):

@@ -105,8 +105,9 @@ class Cast(_Term, metaclass=Interned):
 class TopK(_Term, metaclass=Interned):
     """The element of some rank among the body over an axis, the largest first: its ``value``, or its ``index``.
 
-    Binds the axis. All ranks below k together are the fold with the monoid of the k best (value, index) pairs, ties to
-    the lower index. A rank that no position has gives the value −inf and the extent of the axis as index.
+    Binds the axis; no rule looks inside. All ranks below k together are the fold with the monoid of the k best (value,
+    index) pairs. NaN ranks before every number, ties go to the lower index. A rank that no position has gives the value
+    −inf and the extent of the axis as index.
     """
 
     part: str
@@ -321,9 +322,9 @@ def _rebound(term: Reduce | TopK, name: str) -> Term:
     return Reduce(term.op, bound, body) if isinstance(term, Reduce) else TopK(term.part, bound, term.rank, body)
 
 
-def is_whole_number(term: Term) -> bool:
-    """Whether an integer type can store the value: a position, or an index expression."""
-    return isinstance(term, IndexValue) or (isinstance(term, TopK) and term.part == "index")
+def is_position(term: Term) -> bool:
+    """Whether the value is the position of an element, which an integer type stores."""
+    return isinstance(term, TopK) and term.part == "index"
 
 
 def term_indices(term: Term) -> tuple[Index, ...]:
@@ -442,6 +443,12 @@ def _fresh(base: str, taken: Iterable[str]) -> str:
     raise AssertionError("more names than taken ones")
 
 
+def _taken(term: Reduce | TopK) -> frozenset[str]:
+    """Names that the bound axis can't have: of other axes beside it, and of binders that would capture it."""
+    others = free(term.body).union(*(axes_of(i) for i in term_indices(term))) - {term.axis}
+    return frozenset(a.name for a in others) | _blocked(term.body, term.axis)
+
+
 def canonical(term: Term) -> Term:
     """Bottom-up, a bound axis gets the smallest name of its kind that is neither free in its body nor captured there.
 
@@ -452,8 +459,7 @@ def canonical(term: Term) -> Term:
     for t in walk(term):
         new = rebuild(t, [made[c] for c in children(t)]) if children(t) else t
         if isinstance(new, Reduce | TopK):
-            taken = {a.name for a in free(new.body) if a is not new.axis} | _blocked(new.body, new.axis)
-            new = _rebound(new, _fresh(base_name(new.axis), taken))
+            new = _rebound(new, _fresh(base_name(new.axis), _taken(new)))
         made[t] = new
     return made[term]
 
@@ -515,8 +521,7 @@ def _rename_all(term: Term, names: Mapping[Axis, Axis]) -> Term:
     for t in walk(term):
         new = rebuild(t, [made[c] for c in children(t)]) if children(t) else t
         if isinstance(new, Reduce | TopK) and new.axis.name in taken:
-            used = taken | {a.name for a in free(new.body)} | _blocked(new.body, new.axis)
-            new = _rebound(new, _fresh(new.axis.name + "_", used))
+            new = _rebound(new, _fresh(new.axis.name + "_", taken | _taken(new)))
         made[t] = new
     return substitute_axes(made[term], {a: b.position for a, b in names.items()})
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis, owners, owners_first
-from cleave.ir.graph import Graph, Input, Term, free, reductions, walk
+from cleave.ir.graph import Graph, Input, Term, bound_axis, free, walk
 from cleave.ir.index import Symbol, evaluate, evaluate_pred, inputs_of, symbols_of
 from cleave.ir.interp import make_space, operands, value
 from cleave.ir.op import FLOATS, INTEGERS
@@ -101,7 +101,8 @@ def fixed_dims(g: Graph) -> dict[str, int]:
 
 def small_dims(g: Graph, sizes: Sequence[int], rng: np.random.Generator, attempt: int = 0) -> dict[str, int] | None:
     """Sizes for the free dims, the first ones for those that are reduced; ``attempt`` rotates which dim gets which."""
-    reduced = frozenset[Symbol]().union(*(symbols_of(r.axis.extent) for r in reductions(*g.terms)))
+    bound = (a for a in map(bound_axis, walk(*g.terms)) if a is not None)
+    reduced = frozenset[Symbol]().union(*(symbols_of(a.extent) for a in bound))
     free = sorted(free_symbols(g), key=lambda s: (s not in reduced, s.name))
     rotated = itertools.islice(itertools.cycle(sizes), attempt, None)
     return dims_near(g, {s.name: -(-n // s.multiple) for s, n in zip(free, rotated, strict=False)}, rng)

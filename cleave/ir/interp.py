@@ -207,10 +207,13 @@ def _reduce_value(t: Reduce, space: Space, memo: Mapping[Term, Array]) -> Array:
 
 
 def _selected_value(t: TopK, space: Space, body: Array) -> Array:
-    number = space.number(t.axis)
     exists = np.broadcast_to(space.valid[t.axis], np.broadcast_shapes(space.valid[t.axis].shape, body.shape))
-    rank = _full_rank(evaluate(t.rank, space.environment, space.inputs), space)
-    return selected(t.part, np.broadcast_to(body, exists.shape), exists, rank, number)
+    return selected(t.part, np.broadcast_to(body, exists.shape), exists, ranks(t, space), space.number(t.axis))
+
+
+def ranks(t: TopK, space: Space) -> Array:
+    """The rank that a top-k asks for at each position, of size 1 along its axis."""
+    return _full_rank(evaluate(t.rank, space.environment, space.inputs), space)
 
 
 def _contract(factors: Sequence[Term], axis: Axis, space: Space, memo: Mapping[Term, Array]) -> Array | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, Output, Reduce, Term, walk
+from cleave.ir.graph import Graph, Output, Term, bound_axis, walk
 from cleave.ir.index import axes_of
 from cleave.ir.instance import Instance, draw_inputs, greatest_extents, shape_of, small_dims
 from cleave.ir.interp import Space, make_space, value
@@ -151,7 +151,7 @@ def _relative(x: Array, reference: Array) -> float:
 
 def _positions(g: Graph, origin: Graph, at: Instance) -> dict[Axis, Array]:
     """A few positions on axes that are stored and never reduced: literal extents may be large."""
-    bound = {t.axis for t in walk(*g.terms, *origin.terms) if isinstance(t, Reduce)}
+    bound = {bound_axis(t) for t in walk(*g.terms, *origin.terms)}
     stored = {a for o in origin.outputs for a in _stored(o) if a not in bound}
     extents = greatest_extents(origin.axes, at.dims, at.inputs)
     return {a: np.unique(np.linspace(0, extents[a] - 1, _POSITIONS).astype(int)) for a in stored if extents[a]}

@@ -6,6 +6,7 @@ linear_attention.py  f(q) f(k)ᵀ v
 matmul.py            a b, (q kᵀ) v, row sums of a product, low-rank corrections
 mla.py               latent attention in decode: keys and values are one tensor, or projected from it
 mlp.py               silu(x w1) · (x w2)
+moe.py               softmax and top-k of the logits of experts
 norm.py              RMS and layer norms, in front of a product and between residual sums
 projection.py        attention with the projections of queries, keys and values
 quantised.py         per-token absmax quantisation in front of a product
@@ -21,6 +22,7 @@ from cleave.nn.linear_attention import linear_attention
 from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
 from cleave.nn.mla import mla_decode, mla_projected
 from cleave.nn.mlp import swiglu
+from cleave.nn.moe import moe_routing
 from cleave.nn.norm import layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
 from cleave.nn.operators import OPERATORS, Operator, instantiate
 from cleave.nn.projection import qkv_attention
@@ -46,6 +48,7 @@ __all__ = [
     "matmul_rowsum",
     "mla_decode",
     "mla_projected",
+    "moe_routing",
     "norm_residual_norm",
     "qk_norm_attention",
     "qkv_attention",

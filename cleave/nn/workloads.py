@@ -123,6 +123,7 @@ EXTENSION: tuple[Workload, ...] = (
         ({"h": 32, "s": 16, "t": 1024, "m": 4096, "d": 128},),
         source="Trinity",
     ),
+    Workload("moe_routing", "prefill", "moe_routing", ({"m": 4096, "n": 4096, "k": 8},), source="RedFuser"),
     *_both("quantised_matmul", "quantised_matmul", "m", {"k": 4096, "n": 4096}, "RedFuser"),
     Workload(
         "mla_projected",

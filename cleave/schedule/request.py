@@ -11,6 +11,7 @@ from cleave.candidate import Candidate, Fold
 from cleave.config import Config
 from cleave.errors import ScheduleError
 from cleave.ir.dim import check_binding, is_dim
+from cleave.ir.graph import TopK, walk
 from cleave.ir.index import evaluate, show
 from cleave.schedule.placement import Sizes
 from cleave.schedule.splits import base_extent
@@ -106,6 +107,7 @@ def make_request(
     shape, fixed = _bound_dims(candidate, bind)
     _check_tiles(forced)
     _check_split(candidate, config, forced)
+    _check_operations(candidate)
     _check_extents(candidate)
     _check_counts(candidate, forced, {**shape, **fixed})
     folds = candidate.folds if config.ablation.algebra else ()
@@ -179,6 +181,12 @@ def _check_tiles(forced: Forced) -> None:
 def _check_integer(what: str, value: object, location: str) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ScheduleError(f"{what} {value!r}: an integer is expected", location=location)
+
+
+def _check_operations(c: Candidate) -> None:
+    for t in walk(*c.graph.terms):
+        if isinstance(t, TopK):
+            raise ScheduleError(f"top-k over axis {t.axis}: no kernel selects by rank yet", location=c.name)
 
 
 def _check_extents(c: Candidate) -> None:

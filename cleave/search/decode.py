@@ -20,6 +20,7 @@ from cleave.ir.graph import (
     Output,
     Reduce,
     Term,
+    TopK,
     Where,
     free,
     graph,
@@ -97,6 +98,10 @@ class Decoder:
                 return Where(self.encoding.predicates[number], operands[0], operands[1])
             case "Cast", (str(dtype),):
                 return Cast(dtype, operands[0])
+            case "TopK", (str(part), AxisRef() as ref, int(number)):
+                rank = self.encoding.leaves[number]
+                assert isinstance(rank, IndexValue)
+                return TopK(part, self.encoding.axes[ref.name], rank.index, operands[0])
             case "Red", (str(op), AxisRef() as ref):
                 return self._reduction(MONOIDS[op], ref, operands[0])
             case _:

@@ -4,8 +4,8 @@
     exts k    what the extent depends on: what owns a ragged extent; for Inner k S also k and Outer k S
     axes      of a leaf; paxes of a predicate: the whole of every axis in their index expressions
 
-Index expressions and predicates are opaque numbers. Splitting axis k brings one count S_k and one chunk length C_k, S_k
-* C_k >= k.
+Index expressions and predicates are opaque numbers; the rank of a top-k is that of a leaf. Splitting axis k brings one
+count S_k and one chunk length C_k, S_k * C_k >= k.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cleave.errors import SearchError
 from cleave.ir.axis import Axis, SplitAxis, owners, split_axis
 from cleave.ir.dim import dim
-from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, Term, Where
+from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, Term, TopK, Where
 from cleave.ir.graph import children as term_children
 from cleave.ir.graph import walk as walk_graph
 from cleave.ir.index import Index, Pred, axes_of, pred_axes
@@ -159,17 +159,30 @@ def _constructor(t: Term, tables: _Tables) -> tuple[str, tuple[Plain, ...]]:
         case IndexValue(i) if i in tables.sizes:
             return "Size", (AxisRef(tables.sizes[i]),)
         case Load() | Const() | IndexValue():
-            return "Leaf", (tables.leaves.setdefault(t, len(tables.leaves)),)
+            return "Leaf", (_leaf_number(t, tables),)
         case Map(op, _):
             return camel(op), ()
-        case Reduce(op, axis, _):
-            return "Red", (language.CONSTRUCTORS.get(op, op), tables.refs[axis])
+        case Reduce() | TopK():
+            return _binder(t, tables)
         case Where(pred, _, _):
             return "Where", (tables.predicates.setdefault(pred, len(tables.predicates)),)
         case Cast(dtype, _):
             return "Cast", (dtype,)
         case Ref(name, _):
             raise SearchError(f"reference {name} to a value outside the graph")
+
+
+def _binder(t: Reduce | TopK, tables: _Tables) -> tuple[str, tuple[Plain, ...]]:
+    axis = tables.refs[t.axis]
+    if isinstance(t, Reduce):
+        return "Red", (language.CONSTRUCTORS.get(t.op, t.op), axis)
+    if axis.part != "whole":
+        raise SearchError(f"top-k over axis {t.axis}, a piece of a split axis: the rule language has no word for it")
+    return "TopK", (t.part, axis, _leaf_number(IndexValue(t.rank), tables))
+
+
+def _leaf_number(t: Term, tables: _Tables) -> int:
+    return tables.leaves.setdefault(t, len(tables.leaves))
 
 
 # ---- facts

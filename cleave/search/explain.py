@@ -331,4 +331,8 @@ def _word(t: ETerm) -> str:
         op, axis = t.plain
         assert isinstance(axis, AxisRef)
         return f"{MONOIDS[str(op)]}[{axis.name}{'' if axis.part == 'whole' else '_' + axis.part[0]}]"
+    if t.op == "TopK":
+        part, axis, _ = t.plain
+        assert isinstance(axis, AxisRef)
+        return f"top_{part}[{axis.name}]"
     return "".join("_" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(t.op))

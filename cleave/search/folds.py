@@ -33,6 +33,7 @@ from cleave.ir.graph import (
     Ref,
     Term,
     Where,
+    bound_axis,
     canonical,
     children,
     free,
@@ -408,7 +409,7 @@ def dependent_passes(g: Graph, folds: Sequence[Fold]) -> int:
 
     Axes of a small fixed extent do not count: what is held whole is passed over at no cost.
     """
-    together = {(r, f.axis): n for n, f in enumerate(folds) for r in f.members}
+    together: dict[tuple[Term, Axis], int] = {(r, f.axis): n for n, f in enumerate(folds) for r in f.members}
     depth: dict[Term, dict[Axis, tuple[int, int | None]]] = {}
     longest = 0
     for t in walk(*g.terms):
@@ -416,10 +417,11 @@ def dependent_passes(g: Graph, folds: Sequence[Fold]) -> int:
         for c in children(t):
             for a, found in depth[c].items():
                 below[a] = max(below.get(a, (0, None)), found, key=lambda pair: pair[0])
-        if isinstance(t, Reduce):
-            number, last = below.get(t.axis, (0, None))
-            mine = together.get((t, t.axis))
-            below[t.axis] = (number if mine is not None and mine == last else number + 1, mine)
-            longest = longest if is_small(t.axis) else max(longest, below[t.axis][0])
+        bound = bound_axis(t)
+        if bound is not None:
+            number, last = below.get(bound, (0, None))
+            mine = together.get((t, bound))
+            below[bound] = (number if mine is not None and mine == last else number + 1, mine)
+            longest = longest if is_small(bound) else max(longest, below[bound][0])
         depth[t] = below
     return longest

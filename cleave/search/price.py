@@ -43,6 +43,6 @@ def _volume(axes: Iterable[AxisRef], extent: Mapping[AxisRef, float]) -> float:
 def _price(n: ENode, own: float, volumes: list[float]) -> float:
     if n.op in _FREE:
         return 0.0
-    if n.op == "Red":
+    if n.op in ("Red", "TopK"):
         return volumes[n.operands[0]]
     return own * (TRANSCENDENTAL_WEIGHT if n.op in _SPECIAL else 1.0)

@@ -2,6 +2,7 @@
 
 An axis is *reducible* if a reduction binds it. It may be *split* with a symbolic count if reductions bind it and
 nothing else does: then every use of it is a commutative monoid with an identity, and empty chunks are that identity.
+A top-k is one too, but rules do not know how to merge it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, reductions
+from cleave.ir.graph import Graph, Reduce, bound_axis, walk
 from cleave.ir.index import Symbol, axes_of, inputs_of, show
+
+TOP_K = "top-k"
+"""What the table calls a selection by rank."""
 
 SMALL = 512
 """Fixed extents up to this are kept whole when the graph has another axis to split."""
@@ -67,8 +71,10 @@ def reducibility_table(g: Graph) -> ReducibilityTable:
     """For each axis of a graph: reducible, split or not, and the reason."""
     stored = frozenset[Axis]().union(*(axes_of(i) for o in g.outputs for i in o.indices))
     bound: dict[Axis, Counter[str]] = {}
-    for r in reductions(*g.terms):
-        bound.setdefault(r.axis, Counter())[r.op] += 1
+    for t in walk(*g.terms):
+        axis = bound_axis(t)
+        if axis is not None:
+            bound.setdefault(axis, Counter())[t.op if isinstance(t, Reduce) else TOP_K] += 1
     return ReducibilityTable(tuple(_verdict(a, bound.get(a), stored) for a in g.axes))
 
 
@@ -76,6 +82,8 @@ def _verdict(axis: Axis, monoids: Counter[str] | None, stored: frozenset[Axis]) 
     if monoids is None:
         return AxisVerdict(axis, False, False, "output axis: tile it" if axis in stored else "no reduction binds it")
     folds = ", ".join(f"{op} x{count}" for op, count in sorted(monoids.items()))
+    if TOP_K in monoids:
+        return AxisVerdict(axis, True, False, f"{folds}, and no rule merges the top-k of chunks")
     if axis in stored:
         return AxisVerdict(axis, True, False, f"{folds}, but also an output axis: a split would have to store chunks")
     if _is_one(axis):

@@ -24,6 +24,7 @@ from cleave.ir.graph import (
     Output,
     Reduce,
     Term,
+    TopK,
     Where,
     apply,
     const,
@@ -150,8 +151,8 @@ def _inputs_of(made: list[Term]) -> frozenset[str]:
                 used.add(name)
             case Where(pred, _, _):
                 used |= pred_inputs(pred)
-            case Reduce(_, axis, _):
-                indices = (axis.extent,)
+            case Reduce(_, axis, _) | TopK(_, axis, _, _):
+                indices = (*indices, axis.extent)
             case _:
                 pass
         used = used.union(*(inputs_of(i) for i in indices))

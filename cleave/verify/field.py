@@ -6,6 +6,7 @@
                  modulo the last modulus is used up
     -inf         a flag: exp gives 0, a maximum passes it over
     max, min     by the order of residues: associative, commutative, idempotent, and nothing else
+    top-k        by the same order; a rank that no position has gives −inf
     the rest     a random function of the residue modulo p, by name: equal arguments, equal values
 
 Equal values mean equal terms but for a chance of about 1 in q. Different ones refute an equation only where every
@@ -25,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cleave.errors import GraphError
-from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Reduce, Term, Where, children, free, walk
+from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Reduce, Term, TopK, Where, children, free, walk
 from cleave.ir.index import evaluate
-from cleave.ir.interp import Space, load_value, pred_value
+from cleave.ir.interp import Space, load_value, pred_value, ranks
+from cleave.ir.top_k import position_of_rank
 from cleave.verify.sample import mixed
 
 Array = NDArray[Any]
@@ -75,6 +77,8 @@ def inexact(*roots: Term) -> frozenset[str]:
                 out.add(op)
             case Cast(dtype, _):
                 out.add(f"cast to {dtype}")
+            case TopK():
+                out.add("top-k")
             case _:
                 pass
     return frozenset(out) - EXACT
@@ -116,6 +120,9 @@ def _node(t: Term, space: Space, drawn: Mapping[str, Sequence[Array]], memo: Map
             return _chosen(pred_value(pred, space), memo[a], memo[b])
         case Cast(dtype, a):
             return _random(f"cast {dtype}", (memo[a],), count)
+        case TopK(part, axis, _, body):
+            exists = space.valid[axis]
+            return _of_rank(part, memo[body], exists, ranks(t, space), space.number(axis))
         case Reduce(op, axis, body):
             return _reduced(op, memo[body], space.number(axis), space.environment[axis], space.valid[axis])
         case _:
@@ -299,6 +306,23 @@ def _reduced(op: str, body: Residues, number: int, positions: Array, valid: Arra
         parts = tuple(np.where(kept, p, 0).sum(axis=number, keepdims=True) % m for p, m in _paired(wide))
         return Residues(parts, _any(low, number), lost)
     return _extreme_of(op, wide, inside, number, lost)
+
+
+def _of_rank(part: str, body: Residues, exists: Array, rank: Array, number: int) -> Residues:
+    shape = np.broadcast_shapes(body.low.shape, exists.shape)
+    key = np.broadcast_to(np.where(body.low, -1, body.parts[0]), shape).astype(np.float64)
+    inside = np.broadcast_to(exists, shape)
+    position, there = position_of_rank(key, inside, rank, number)
+    lost = np.broadcast_to(_any(np.broadcast_to(body.lost, shape) & inside, number), there.shape)
+    if part == "index":
+        index = np.where(there, position, inside.sum(axis=number, keepdims=True))
+        return Residues(tuple(index % m for m, _ in zip(MODULI, body.parts, strict=False)), np.zeros_like(lost), lost)
+    if not shape[number]:
+        zero: Array = np.zeros(there.shape, dtype=np.int64)
+        return Residues(tuple(zero for _ in body.parts), ~there, lost)
+    wide = tuple(n if k == number else m for k, (n, m) in enumerate(zip(shape, there.shape, strict=True)))
+    at = body.map(lambda x: np.take_along_axis(np.broadcast_to(x, wide), position, axis=number))
+    return Residues(at.parts, at.low | ~there, lost)
 
 
 def _any(x: Array, number: int) -> Array:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cleave.candidate import Candidate, Split
 from cleave.errors import CleaveError
-from cleave.ir.graph import Graph, Reduce, walk
+from cleave.ir.graph import Graph, bound_axis, walk
 from cleave.ir.index import symbols_of
 from cleave.ir.instance import (
     below,
@@ -104,7 +104,7 @@ def medium_sizes(g: Graph, rng: np.random.Generator, limit: int) -> Iterator[Siz
 
 def _shrunk(g: Graph, dims: Mapping[str, int], limit: int) -> dict[str, int]:
     """Dims with small values in the place of some, until every array has at most ``limit`` elements."""
-    reduced = {s.name for t in walk(*g.terms) if isinstance(t, Reduce) for s in symbols_of(t.axis.extent)}
+    reduced = {s.name for a in map(bound_axis, walk(*g.terms)) if a is not None for s in symbols_of(a.extent)}
     out = dict(dims)
     small = [p for p in _PRIMES if p not in out.values()]
     for s in sorted(free_symbols(g), key=lambda s: (s.name in reduced, s.name)):
