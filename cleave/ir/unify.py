@@ -24,6 +24,7 @@ from cleave.ir.graph import (
     Output,
     Reduce,
     Term,
+    TopK,
     Where,
     children,
     graph,
@@ -202,5 +203,7 @@ def _node(t: Term, new: Sequence[Term], axes: Mapping[Axis, Axis], atoms: Mappin
             return Where(substitute_pred(pred, atoms), new[0], new[1])
         case Reduce(op, axis, _):
             return Reduce(op, axes[axis], new[0])
+        case TopK(part, axis, rank, _):
+            return TopK(part, axes[axis], substitute(rank, atoms), new[0])
         case _:
             return rebuild(t, new)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from cleave.errors import ShapeError
 from cleave.frontend import ops
 from cleave.frontend.tensor import Tensor
 from cleave.frontend.trace import trace
@@ -35,3 +38,11 @@ def moe_routing(*, k: int = EXPERTS, n: int | None = None, normalised: bool = Tr
         dtype=dtype,
         constraints=[compare("<=", index(k), dim("n"))] if n is None else [],
     )
+
+
+def enough_experts(bindings: Mapping[str, int]) -> dict[str, int]:
+    """As many experts as are chosen, at least."""
+    n, k = bindings.get("n"), bindings.get("k", EXPERTS)
+    if n is not None and n < k:
+        raise ShapeError(f"n = {n} experts, k = {k} of them are chosen: allowed is n >= k", location="moe_routing")
+    return dict(bindings)

@@ -16,7 +16,7 @@ from cleave.nn.linear_attention import linear_attention
 from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
 from cleave.nn.mla import mla_decode, mla_projected
 from cleave.nn.mlp import swiglu
-from cleave.nn.moe import moe_routing
+from cleave.nn.moe import enough_experts, moe_routing
 from cleave.nn.norm import layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
 from cleave.nn.projection import qkv_attention
 from cleave.nn.quantised import quantised_matmul
@@ -142,7 +142,7 @@ OPERATORS: dict[str, Operator] = {
         Operator("matmul_matmul", matmul_matmul, ("h", "s", "t", "d", "e"), ("d", "e"), resolve=heads.alike),
         Operator("matmul_rowsum", matmul_rowsum, ("m", "n", "k"), weights=("w",)),
         Operator("lora", lora, ("m", "n", "k", "r"), ("r",), weights=("w", "a", "b")),
-        Operator("moe_routing", moe_routing, ("m", "n", "k"), ("k",)),
+        Operator("moe_routing", moe_routing, ("m", "n", "k"), ("k",), resolve=enough_experts),
         Operator("quantised_matmul", quantised_matmul, ("m", "n", "k"), weights=("w", "scale")),
         Operator("softmax", softmax, ("m", "n")),
         Operator("softmax_matmul", softmax_matmul, ("m", "k", "n"), weights=("w",)),

@@ -16,7 +16,7 @@ from enum import Enum
 import numpy as np
 
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Reduce, Ref, Term, Where, free, walk
+from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Reduce, Ref, Term, TopK, Where, free, walk
 from cleave.ir.index import Pred, conjuncts
 from cleave.ir.op import MAPS, MONOIDS
 from cleave.tile.program import Contract, TileTerm
@@ -85,7 +85,7 @@ def _fact(
         return _fact(t, known, load, branch, a) if found is None else found
 
     match term:
-        case Load() | Const() | IndexValue() | Ref():
+        case Load() | Const() | IndexValue() | Ref() | TopK():
             return _leaf_fact(term, known, load)
         case Cast(_, operand):
             fact = sub(operand)
@@ -102,7 +102,9 @@ def _fact(
 
 
 def _leaf_fact(
-    term: Load | Const | IndexValue | Ref, known: Callable[[Term], Fact | None], load: Callable[[Load], Fact]
+    term: Load | Const | IndexValue | Ref | TopK,
+    known: Callable[[Term], Fact | None],
+    load: Callable[[Load], Fact],
 ) -> Fact:
     match term:
         case Load():
@@ -114,6 +116,8 @@ def _leaf_fact(
         case Ref():
             found = known(term)
             return ANY if found is None else found
+        case TopK():
+            return ANY
 
 
 def _map_fact(op: str, facts: Sequence[Fact]) -> Fact:

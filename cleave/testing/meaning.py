@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cleave.ir.op import MAPS, MONOIDS, round_to
+from cleave.ir.top_k import selected
 from cleave.rewrite.sexp import Sexp, show
 from cleave.testing.world import DIMENSIONS, RANK, Array, Numbers, base_of, dimensions
 
@@ -52,6 +53,10 @@ class Meaning:
                     return np.where(self.numbers.predicates[int(show(plain[0]))], *operands)
                 case "Cast":
                     return round_to(operands[0], show(plain[0]).strip('"'))
+                case "TopK":
+                    return self._top_k(
+                        show(plain[0]).strip('"'), plain[1], self.numbers.leaves[int(show(plain[2]))], *operands
+                    )
                 case "Red":
                     return self._reduce(show(plain[0][0]), plain[1], operands[0])
                 case _:
@@ -65,6 +70,15 @@ class Meaning:
         full = self.numbers.positions[name].shape
         body = np.broadcast_to(body, [full[d] if d in dims else n for d, n in enumerate(body.shape)])
         return monoid.reduce(body, axis=dims, keepdims=True, initial=monoid.identity)
+
+    def _top_k(self, part: str, ax: Sexp, rank: Array, body: Array) -> Array:
+        """A selection over the positions that exist; the ranks are the nearest whole numbers of the leaf."""
+        dims, inside = dimensions(ax), self.numbers.existing[base_of(ax)]
+        shape = np.broadcast_shapes(body.shape, inside.shape)
+        first, joined = dims[0], [1 if d in dims[1:] else n for d, n in enumerate(shape)]
+        joined[first] = int(np.prod([shape[d] for d in dims]))
+        values, exists = (np.broadcast_to(x, shape).reshape(joined) for x in (body, inside))
+        return selected(part, values, exists, np.rint(rank), first)
 
     def difference(self, a: Array, b: Array) -> float | None:
         """Greatest difference where both exist: None if equal, NaN if only one of them is NaN somewhere.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
-from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, Where, free
+from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, TopK, Where, free
 from cleave.ir.index import Pred, evaluate, evaluate_pred, show_pred
 from cleave.ir.interp import Space, contract, load_value, pred_value, store
 from cleave.ir.op import FLOATS, MAPS, MONOIDS, round_to
@@ -191,8 +191,10 @@ class _Block:
                 return np.where(pred_value(pred, space), self.value(a, space, values), self.value(b, space, values))
             case Cast(dtype, a):
                 return round_to(self.value(a, space, values), dtype)
-            case _:
+            case Reduce() | Contract():
                 return self.fold(term, space, values)
+            case TopK(_, axis, _, _):
+                raise ScheduleError(f"top-k over axis {axis}: a tile program has none")
 
     def fold(self, term: Reduce | Contract, space: Space, values: Values) -> Array:
         number = self.order.index(term.axis)

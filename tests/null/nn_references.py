@@ -73,6 +73,19 @@ def attention(
     return {"out": out, "lse": log_sums} if lse else {"out": out}
 
 
+def moe_routing(x: Arrays, *, k: int = 8, normalised: bool = True) -> Arrays:
+    weights = np.zeros((len(x["logits"]), k))
+    experts = np.zeros((len(x["logits"]), k))
+    for row, logits in enumerate(x["logits"]):
+        left = dict(enumerate(softmax_row(logits)))
+        for rank in range(k):
+            best = max(left, key=lambda e: (left[e], -e))
+            experts[row, rank], weights[row, rank] = best, left.pop(best)
+        if normalised:
+            weights[row] /= weights[row].sum() or 1.0
+    return {"weights": weights, "experts": experts}
+
+
 def rms(x: Array, eps: float) -> Array:
     return x / np.sqrt((x**2).sum(-1, keepdims=True) / x.shape[-1] + eps)
 
@@ -202,6 +215,7 @@ REFERENCES: dict[str, Callable[..., Arrays]] = {
     "mla": attention,
     "mla_decode": mla_decode,
     "mla_projected": mla_projected,
+    "moe_routing": moe_routing,
     "qkv_attention": qkv_attention,
     "quantised_matmul": quantised_matmul,
     "llama_layer": llama_layer,

@@ -76,6 +76,9 @@ CASES: tuple[tuple[str, Mapping[str, Any], tuple[Mapping[str, int], ...]], ...] 
     ("mla_decode", {"scale": 0.4}, LATENT[:1]),
     ("mla_projected", {}, tuple({**x, "d": 3, "e": 7} for x in LATENT)),
     ("qkv_attention", {"causal": True}, PROJECTED),
+    ("moe_routing", {}, ({"m": 3, "n": 11}, {"m": 1, "n": 8})),
+    ("moe_routing", {}, ({"m": 4, "n": 5, "k": 3}, {"m": 2, "n": 1, "k": 1}, {"m": 0, "n": 2, "k": 2})),
+    ("moe_routing", {"normalised": False}, ({"m": 3, "n": 9, "k": 4},)),
     ("quantised_matmul", {}, (*ROWS, NO_TERMS)),
     ("quantised_matmul", {"levels": 3}, ROWS),
     ("llama_layer", {}, LLAMA),
@@ -112,6 +115,12 @@ def drawn(g: Graph, sizes: Mapping[str, int], rng: np.random.Generator) -> dict[
     return x
 
 
+def reference(name: str, x: dict[str, Any], options: Mapping[str, Any], bindings: Mapping[str, int]) -> dict[str, Any]:
+    """The shapes of inputs say what the dims are, but for how many are chosen."""
+    chosen = {"k": bindings["k"]} if name == "moe_routing" and "k" in bindings else {}
+    return REFERENCES[name](x, **options, **chosen)
+
+
 @pytest.mark.parametrize(("name", "options", "sizes"), CASES, ids=NAMES)
 def test_the_value_of_an_operator(
     name: str, options: Mapping[str, Any], sizes: tuple[Mapping[str, int], ...], rng: np.random.Generator
@@ -119,7 +128,7 @@ def test_the_value_of_an_operator(
     for bindings in sizes:
         g, dims = nn.instantiate(name, bindings, **options)
         x = drawn(g, dims, rng)
-        expected = REFERENCES[name](x, **options)
+        expected = reference(name, x, options, bindings)
         got = interpret(g, x, dims)
         assert set(got) == set(expected)
         for output, value in expected.items():
@@ -137,7 +146,7 @@ def test_an_operator_is_searched_printed_and_read(
     found = search(g, config=Config(limits=limits), sizes=dims, weights=nn.OPERATORS[name].weights)
     assert any(c.graph == g for c in found.candidates)
     x = drawn(g, dims, rng)
-    expected = REFERENCES[name](x, **options)
+    expected = reference(name, x, options, sizes[0])
     for c in found.candidates:
         chunks = {s.count: 3 for s in c.splits} | {s.chunk: 3 for s in c.splits}
         for output, value in interpret(c.graph, x, {**dims, **chunks}).items():
@@ -222,6 +231,8 @@ KNOWN = ", ".join(nn.OPERATORS)
         ("attention", {}, {"scale": float("inf")}, "attention: scale = inf: a finite number is expected"),
         ("attention", {}, {"base2": True}, "attention: base2 is the base of lse: ask for lse too"),
         ("rope", {"d": 5}, {}, "rope: d = 5: a head of even size is rotated"),
+        ("moe_routing", {"n": 4}, {}, "moe_routing: n = 4 experts, k = 8 of them are chosen: allowed is n >= k"),
+        ("moe_routing", {"k": 0}, {}, "moe_routing: dim k = 0: allowed is >= 1"),
         ("quantised_matmul", {}, {"levels": 0}, "quantised_matmul: levels = 0: a whole number >= 1 is expected"),
         ("rmsnorm", {}, {"eps": -1.0}, "rmsnorm: eps = -1.0: a finite number >= 0 is expected"),
     ],
