@@ -13,9 +13,11 @@ For softmax attention, members (m, l, acc): carry = (old0, exp_diff(old0, new0) 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
+from math import inf, isfinite
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -59,14 +61,42 @@ class Split:
 
 
 @dataclass(frozen=True)
+class StepCheck:
+    """Both sides of a step in float64 on small instances: on how many, and their greatest relative difference.
+
+    ``failure`` says where they differ, and is empty if they nowhere do.
+    """
+
+    instances: int
+    difference: float
+    failure: str = ""
+
+    def __str__(self) -> str:
+        if self.failure:
+            return f"FALSE {self.failure}"
+        return f"holds on {self.instances} instance{'s' * (self.instances != 1)}, difference {self.difference:.0e}"
+
+
+@dataclass(frozen=True)
 class Step:
-    """One rewrite: which rule, where (words such as ``O / mul.0 / sum[t]``), the terms before and after, as text."""
+    """One rewrite: which rule, where (words such as ``O / mul.0 / sum[t]``), the terms before and after, as text.
+
+    ``check`` is None where no instance was found on which both sides have values that the rule assumes.
+    """
 
     rule: str
     place: str
     before: str
     after: str
     backward: bool = False
+    check: StepCheck | None = None
+
+    @property
+    def is_false(self) -> bool:
+        return self.check is not None and bool(self.check.failure)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -105,6 +135,11 @@ class Candidate:
     def rules(self) -> tuple[str, ...]:
         """Names of the rules used, in order of first use."""
         return tuple(dict.fromkeys(s.rule for s in self.steps))
+
+    @property
+    def false_steps(self) -> tuple[Step, ...]:
+        """Steps whose sides differ on an instance: a rule is wrong."""
+        return tuple(s for s in self.steps if s.is_false)
 
     @cached_property
     def numerics(self) -> Numerics | None:
@@ -168,12 +203,19 @@ class _SavedSplit(msgspec.Struct, forbid_unknown_fields=True):
     chunk: str
 
 
+class _SavedCheck(msgspec.Struct, forbid_unknown_fields=True):
+    instances: int
+    difference: float | None  # None: infinite, which JSON has no word for
+    failure: str = ""
+
+
 class _SavedStep(msgspec.Struct, forbid_unknown_fields=True):
     rule: str
     place: str
     before: str
     after: str
     backward: bool = False
+    check: _SavedCheck | None = None
 
 
 class _SavedCost(msgspec.Struct, forbid_unknown_fields=True):
@@ -223,7 +265,7 @@ def _saved(c: Candidate) -> _SavedCandidate:
     return _SavedCandidate(
         c.name,
         c.graph.text(),
-        [_SavedStep(s.rule, s.place, s.before, s.after, s.backward) for s in c.steps],
+        [_saved_step(s) for s in c.steps],
         [
             _SavedFold(f.axis.name, [text(m) for m in f.members], [text(t) for t in f.carry], f.absorbing)
             for f in c.folds
@@ -236,13 +278,25 @@ def _saved(c: Candidate) -> _SavedCandidate:
     )
 
 
+def _saved_step(s: Step) -> _SavedStep:
+    c = s.check
+    check = c and _SavedCheck(c.instances, c.difference if isfinite(c.difference) else None, c.failure)
+    return _SavedStep(s.rule, s.place, s.before, s.after, s.backward, check)
+
+
+def _loaded_step(s: _SavedStep) -> Step:
+    c = s.check
+    check = c and StepCheck(c.instances, inf if c.difference is None else c.difference, c.failure)
+    return Step(s.rule, s.place, s.before, s.after, s.backward, check)
+
+
 def _loaded(saved: _SavedCandidate, origin: Graph, where: str) -> Candidate:
     g = parse_graph(saved.graph, where)
     return Candidate(
         saved.name,
         g,
         origin,
-        tuple(Step(s.rule, s.place, s.before, s.after, s.backward) for s in saved.steps),
+        tuple(_loaded_step(s) for s in saved.steps),
         tuple(_loaded_fold(f, g, where) for f in saved.folds),
         tuple(
             Split(s.base, _axis(g, s.outer, where), _axis(g, s.inner, where), s.count, s.chunk) for s in saved.splits

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,6 +20,8 @@ from cleave.rewrite.sexp import Sexp, show
 from cleave.search.egraph import EGraph, ENode, enode
 from cleave.search.term import COMMUTATIVE, MONOIDS, AxisRef, ETerm, Plain, walk
 
+WORK = 20_000
+"""About half a second."""
 _DEEPEST = 60
 _ROUTES = 6
 
@@ -68,15 +69,19 @@ class _Rules:
 
 
 class Derivations:
-    """The recorded matches of one e-graph, ready to be searched. ``seconds`` bounds the time of one derivation."""
+    """The recorded matches of one e-graph, ready to be searched.
+
+    ``work`` bounds the conversions and routes that are tried for one derivation: no clock, so that the same e-graph
+    always gives the same steps.
+    """
 
     def __init__(
-        self, graph: EGraph, rules: Sequence[Rule], signature: Signature, sources: Sequence[ETerm], seconds: float = 0.5
+        self, graph: EGraph, rules: Sequence[Rule], signature: Signature, sources: Sequence[ETerm], work: int = WORK
     ) -> None:
         self.graph = graph
         self.rules = _Rules({r.name: r for r in rules}, signature)
-        self.seconds = seconds
-        self.deadline = 0.0
+        self.work = work
+        self.left = 0
         self.found: dict[tuple[ETerm, ETerm], tuple[Rewrite, ...]] = {}
         self.classes: dict[ETerm, int] = {}
         self.standing = _representatives(graph, sources)
@@ -87,7 +92,7 @@ class Derivations:
 
     def derive(self, source: ETerm, target: ETerm) -> tuple[Rewrite, ...]:
         """Rewrites that turn a source term into a chosen term. Raises NoDerivation."""
-        self.deadline = time.perf_counter() + self.seconds
+        self.left = self.work
         return self._convert(source, target, ())
 
     # ---- matches
@@ -142,7 +147,8 @@ class Derivations:
             return ()
         if (a, b) in self.found:
             return self.found[a, b]
-        if (a, b) in stack or len(stack) > _DEEPEST or time.perf_counter() > self.deadline:
+        self.left -= 1
+        if (a, b) in stack or len(stack) > _DEEPEST or self.left < 0:
             raise NoDerivation
         inside = (*stack, (a, b))
         source, target = self.node_of(a), self.node_of(b)
@@ -181,7 +187,8 @@ class Derivations:
         order = itertools.count()
         heap: list[tuple[int, int, tuple[ENode, ...], tuple[_Match, ...]]] = [(0, next(order), (source,), ())]
         given = 0
-        while heap and given < _ROUTES:
+        while heap and given < _ROUTES and self.left > 0:
+            self.left -= 1
             weight, _, seen, route = heapq.heappop(heap)
             if seen[-1] == target:
                 given += 1
@@ -280,50 +287,67 @@ def _representatives(graph: EGraph, sources: Sequence[ETerm]) -> dict[int, ETerm
 # ---- replaying
 
 
-def subterm(t: ETerm, path: Sequence[int]) -> ETerm:
-    for i in path:
-        t = t.operands[i]
-    return t
+@dataclass
+class _Tree:
+    """A term that is edited in place: only nodes that a path leads through are taken apart.
 
+    A derivation rewrites every occurrence of a shared term, thousands of them in a layer.
+    """
 
-def put(t: ETerm, path: Sequence[int], new: ETerm) -> ETerm:
-    """The term with another subterm at a path."""
-    if not path:
-        return new
-    operands = tuple(put(k, path[1:], new) if i == path[0] else k for i, k in enumerate(t.operands))
-    return ETerm(t.op, t.plain, operands)
+    term: ETerm
+    parts: list[_Tree] | None = None
+
+    def below(self, i: int) -> _Tree:
+        if self.parts is None:
+            self.parts = [_Tree(k) for k in self.term.operands]
+        return self.parts[i]
+
+    def at(self, path: Sequence[int]) -> _Tree:
+        node = self
+        for i in path:
+            node = node.below(i)
+        return node
+
+    def put(self, term: ETerm) -> None:
+        self.term, self.parts = term, None
+
+    def whole(self) -> ETerm:
+        if self.parts is not None:
+            self.put(ETerm(self.term.op, self.term.plain, tuple(p.whole() for p in self.parts)))
+        return self.term
+
+    def place(self, path: Sequence[int]) -> str:
+        """A path in words: ``mul.0 / sum[t]``."""
+        node, words = self, list[str]()
+        for i in path:
+            words.append(_word(node.term) + (f".{i}" if len(node.term.operands) > 1 else ""))
+            node = node.below(i)
+        return " / ".join(words)
 
 
 def replays(source: ETerm, target: ETerm, steps: Sequence[Rewrite]) -> bool:
     """Whether each place holds what its rewrite says, and the end is the target."""
-    current = source
+    tree = _Tree(source)
     for s in steps:
-        if subterm(current, s.path) is not s.before:
+        node = tree.at(s.path)
+        if node.whole() is not s.before:
             return False
-        current = put(current, s.path, s.after)
-    return current is target
+        node.put(s.after)
+    return tree.whole() is target
 
 
 def equations(source: ETerm, steps: Sequence[Rewrite]) -> list[tuple[str, Rewrite]]:
-    """The different equations of a derivation with the place of first use, in words: ``mul.0 / sum[t]``."""
+    """The different equations of a derivation with the place of first use, in words."""
     seen: set[tuple[str, frozenset[ETerm]]] = set()
     out: list[tuple[str, Rewrite]] = []
-    current = source
+    tree = _Tree(source)
     for s in steps:
         key = (s.rule, frozenset((s.before, s.after)))
         if not s.rule.startswith("comm") and key not in seen:
             seen.add(key)
-            out.append((_place(current, s.path), s))
-        current = put(current, s.path, s.after)
+            out.append((tree.place(s.path), s))
+        tree.at(s.path).put(s.after)
     return out
-
-
-def _place(t: ETerm, path: Sequence[int]) -> str:
-    words: list[str] = []
-    for i in path:
-        words.append(_word(t) + (f".{i}" if len(t.operands) > 1 else ""))
-        t = t.operands[i]
-    return " / ".join(words)
 
 
 def _word(t: ETerm) -> str:

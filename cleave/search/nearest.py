@@ -116,24 +116,23 @@ def _switched_on(
 ) -> tuple[Near, ...]:
     """The rules of the derivation that are off, with the reason."""
     on = {r.name for r in book.rules}
-    explainer = make_explainer(encoding, graph, everything, small_form(encoding.graph), 2.0)
+    explainer = make_explainer(encoding, graph, everything, small_form(encoding.graph))
     derived = explainer.explain(goals)
     out: list[Near] = []
     for name in dict.fromkeys(s.rule for s in derived.steps if s.rule not in on):
         step = next(s for s in derived.steps if s.rule == name)
         why = ", ".join(refused_for(everything.rule(name), config)) or "switched off"
-        out.append(Near("off", name, why, step, not _is_false(derived.notes, step)))
+        out.append(Near("off", name, why, step, _holds(step)))
     return tuple(out)
 
 
 def _near(encoding: Encoding, goals: Sequence[Goal], attempt: _Attempt, graph: EGraph) -> Near:
-    explainer = make_explainer(encoding, graph, attempt.book, small_form(encoding.graph), 2.0)
+    explainer = make_explainer(encoding, graph, attempt.book, small_form(encoding.graph))
     derived = explainer.explain(goals)
     steps = [s for s in derived.steps if s.rule == attempt.rule]
-    false = [s for s in steps if _is_false(derived.notes, s)]
-    step = next(iter(false or steps), None)
-    return Near("guard", attempt.rule, attempt.why, step, None if step is None else not false)
+    step = next(iter([s for s in steps if s.is_false] or steps), None)
+    return Near("guard", attempt.rule, attempt.why, step, None if step is None else _holds(step))
 
 
-def _is_false(notes: Sequence[str], step: Step) -> bool:
-    return any(note.endswith(f"{step.rule} at {step.place}") for note in notes)
+def _holds(step: Step) -> bool | None:
+    return None if step.check is None else not step.is_false

@@ -28,7 +28,7 @@ from cleave.search.small import small_form
 from cleave.search.steps import Derived, make_explainer, term_names
 from cleave.search.term import COMMUTATIVE, ETerm, walk
 
-_DERIVATION_SECONDS = 5.0
+_DERIVATION_WORK = 200_000
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def prove(
     unproved = tuple(goal for goal in goals if state.graph.find(goal[1]) != state.graph.find(goal[2]))
     found = Proof(state.stop, tuple(state.rounds), None, notes=tuple(notes))
     if not unproved:
-        explainer = make_explainer(encoding, state.graph, book, small_form(g), _DERIVATION_SECONDS)
+        explainer = make_explainer(encoding, state.graph, book, small_form(g), _DERIVATION_WORK)
         return replace(found, derived=explainer.explain(goals))
     return replace(
         found,

@@ -261,8 +261,13 @@ class _Work:
         dominated = any(p.dominates(price[id(written)]) for p in whole)
 
         def key(c: Candidate) -> tuple[bool, bool, int, float, str]:
-            false = any(note.startswith("a step is false") for note in c.notes)
-            return false, c is written and dominated, dependent_passes(c.graph, c.folds), price[id(c)].scalar, c.name
+            return (
+                bool(c.false_steps),
+                c is written and dominated,
+                dependent_passes(c.graph, c.folds),
+                price[id(c)].scalar,
+                c.name,
+            )
 
         return sorted(candidates, key=key)
 

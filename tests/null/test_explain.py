@@ -1,10 +1,12 @@
 """Derivations: they replay exactly, each step is true, and a wrong rule is named."""
 
+import re
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from cleave.candidate import Step, load_candidates
 from cleave.config import Config, SearchLimits
 from cleave.rewrite import Rulebook
 from cleave.search import Found, reducibility_table, search
@@ -15,6 +17,8 @@ from cleave.search.engine import Request, Snapshot, saturate
 from cleave.search.explain import Derivations, equations, replays
 from cleave.search.extract import Limits, configurations, extract
 from cleave.search.price import prices
+from cleave.search.small import small_form
+from cleave.search.steps import make_explainer
 from tests.null import operators
 from tests.null.operators import ATTENTION, OTHERS
 
@@ -53,6 +57,7 @@ def test_every_candidate_has_a_derivation(name: str) -> None:
         assert bool(c.steps) == (c.name != "as written")
         assert not [note for note in c.notes if "false" in note or "no derivation" in note]
         assert all(s.rule and s.before != s.after for s in c.steps)
+        assert all(s.check is not None and s.check.instances >= 2 and not s.is_false for s in c.steps)
 
 
 def test_flash_decoding_is_derived_in_a_few_different_equations() -> None:
@@ -114,6 +119,28 @@ def test_a_wrong_rule_is_named_and_its_candidates_come_last(tmp_path: Path) -> N
     assert all(any("false on a small instance: forgotten-rescale" in note for note in c.notes) for c in guilty)
     assert not any("false" in note for c in f.candidates if c not in guilty for note in c.notes)
     assert f.candidates[0] not in guilty
+    for c in guilty:
+        assert {s.rule for s in c.false_steps} == {"forgotten-rescale"}
+        said = [failure(s) for s in c.false_steps]
+        assert all(re.fullmatch(r"at .*t_o = \d.* where .*C_t = \d.*: \S+ before, \S+ after", text) for text in said)
+    f.save(tmp_path / "found.json")
+    assert [c.steps for c in load_candidates(tmp_path / "found.json")] == [c.steps for c in f.candidates]
+
+
+def failure(s: Step) -> str:
+    assert s.check is not None
+    return s.check.failure
+
+
+def test_a_derivation_that_takes_too_long_is_said() -> None:
+    book = Rulebook.default()
+    encoding, graph = saturated(found("causal lse").candidates[0].origin, book)
+    sources = list(encoding.sources.values())
+    assert Derivations(graph, book.rules, book.signature, sources).derive(encoding.roots[0], encoding.roots[0]) == ()
+    explainer = make_explainer(encoding, graph, book, small_form(encoding.graph), work=1)
+    other = next(t for t in encoding.sources.values() if t is not encoding.roots[0])
+    derived = explainer.explain([("O", encoding.roots[0], other)])
+    assert derived.notes == ("no derivation of O was found",) and not derived.steps
 
 
 def test_a_search_that_was_cut_still_explains_what_it_has() -> None:

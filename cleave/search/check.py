@@ -1,0 +1,175 @@
+"""Steps of a derivation tried: both sides evaluated in float64 on small instances of the input graph.
+
+    normal     numbers of both signs
+    whole      -3 .. 3, zeros among them (-inf comes from masks)
+    positive   for rules that assume something nonnegative
+
+An instance tells something about a rule only if the rule speaks about it: every value inside the side that the rule
+starts from is a number or -inf, and no input holds a 0 if something is assumed nonzero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cleave.candidate import StepCheck
+from cleave.errors import CleaveError
+from cleave.ir.axis import Axis
+from cleave.ir.generic import Rewriting
+from cleave.ir.graph import Term, axes_in, free
+from cleave.ir.instance import Instance, chunked, greatest_extent
+from cleave.ir.interp import Evaluation, Space, make_space, value
+from cleave.rewrite.rule import Rule
+from cleave.search.decode import Decoder
+from cleave.search.encode import AxisSplit
+from cleave.search.explain import Rewrite
+from cleave.search.small import Small
+from cleave.search.term import ETerm
+
+Array = NDArray[Any]
+
+_TOLERANCE = 1e-8
+"""Relative to 1 + |value|."""
+_MOST_AXES = 30
+_NORMAL = 2
+"""Instances with normal numbers."""
+
+
+@dataclass
+class _Place:
+    """An instance, its space over all axes of the graph (None: too many for one array), and the values found in it."""
+
+    at: Instance
+    space: Space | None
+    values: dict[Term, Array] = field(default_factory=dict[Term, Array])
+
+    @property
+    def floats(self) -> list[Array]:
+        return [a for a in self.at.inputs.values() if a.dtype.kind == "f"]
+
+
+@dataclass
+class Checker:
+    """Tries the steps of one search; keeps values and verdicts between them."""
+
+    decoder: Decoder
+    small: Small
+    verdicts: dict[tuple[str, ETerm, ETerm], StepCheck | None] = field(
+        default_factory=dict[tuple[str, ETerm, ETerm], StepCheck | None]
+    )
+    places: list[_Place] = field(init=False)
+    to: Rewriting = field(init=False)
+
+    def __post_init__(self) -> None:
+        encoding = self.decoder.encoding
+        axes = _order(encoding.graph.axes, encoding.splits)
+        self.to = Rewriting(self.small.freed, axes)
+        fits = len(axes) <= _MOST_AXES
+        self.places = [_Place(at, self._space(at, encoding.graph.axes) if fits else None) for at in self._instances()]
+
+    def _instances(self) -> list[Instance]:
+        normal = self.small.instances
+        return [*normal[:_NORMAL], *map(_whole, normal[-1:]), *map(_positive, normal[:1])]
+
+    def check(self, r: Rewrite, rule: Rule) -> StepCheck | None:
+        """Whether both sides have one value wherever both exist; None if no instance tells."""
+        key = (rule.name, r.before, r.after)
+        if key not in self.verdicts:
+            terms = [self.decoder.term(t) for t in key[1:]]
+            chunks = [self.decoder.in_chunks(t) for t in terms]
+            sides = (self.to.term(chunks[0]), self.to.term(chunks[1]))
+            given, mentioned = sides[r.backward], [*chunks, *terms]
+            found = [self._compared(sides, given, mentioned, p) for p in self.places if _allowed(rule, p)]
+            self.verdicts[key] = _joined([c for c in found if c is not None])
+        return self.verdicts[key]
+
+    def _compared(
+        self, sides: tuple[Term, Term], given: Term, mentioned: Sequence[Term], p: _Place
+    ) -> StepCheck | None:
+        space, values = p.space, p.values
+        if space is None:  # too many axes for one array: only those of the equation
+            space, values = self._space(p.at, axes_in(mentioned)), {}
+        try:
+            return _difference(*sides, space, values) if _is_regular(given, space, values) else None
+        except CleaveError as error:
+            return StepCheck(1, float("inf"), f"at {p.at}: {error}")
+        except RuntimeError:  # more axes than an array can have
+            return None
+
+    def _space(self, at: Instance, axes: Sequence[Axis]) -> Space:
+        """Some axes of the input graph and both pieces of those that may be split, at small sizes."""
+        splits = self.decoder.encoding.splits
+        dims = dict(at.dims)
+        for split in splits.values():
+            dims |= chunked(split.count, split.chunk, greatest_extent(self.to.axis(split.axis), dims, at.inputs))
+        return make_space(tuple(map(self.to.axis, _order(axes, splits))), at.inputs, dims)
+
+
+def _order(axes: Iterable[Axis], splits: Mapping[str, AxisSplit]) -> list[Axis]:
+    """Axes, owners first, each that may be split followed by its pieces."""
+    pieces = {s.axis: (s.pieces.outer, s.pieces.inner) for s in splits.values()}
+    return list(dict.fromkeys(b for a in axes for b in (a, *pieces.get(a, ()))))
+
+
+# ---- data
+
+
+def _whole(at: Instance) -> Instance:
+    rng = np.random.default_rng(7)
+
+    floats = {n: rng.integers(-3, 4, a.shape).astype(np.float64) for n, a in at.inputs.items() if a.dtype.kind == "f"}
+    return _redrawn(at, floats, "whole")
+
+
+def _positive(at: Instance) -> Instance:
+    return _redrawn(at, {n: np.abs(a) for n, a in at.inputs.items() if a.dtype.kind == "f"}, "positive")
+
+
+def _redrawn(at: Instance, floats: Mapping[str, Array], data: str) -> Instance:
+    return replace(at, inputs={**at.inputs, **floats}, data=data)
+
+
+def _allowed(rule: Rule, p: _Place) -> bool:
+    """Whether the inputs are such as a rule may assume."""
+    positive = p.at.data == "positive"
+    if "nonzero" in rule.kinds and any((a == 0).any() for a in p.floats):
+        return False
+    return positive == ("nonnegative" in rule.kinds)
+
+
+# ---- comparing
+
+
+def _is_regular(t: Term, space: Space, memo: dict[Term, Array]) -> bool:
+    value(t, space, memo)
+    return Evaluation({}, space, memo).regular(t)
+
+
+def _difference(before: Term, after: Term, space: Space, memo: dict[Term, Array]) -> StepCheck | None:
+    with np.errstate(all="ignore"):
+        a, b = value(before, space, memo), value(after, space, memo)
+        axes = sorted(free(before) | free(after), key=space.number)
+        a, b, inside = np.broadcast_arrays(a, b, space.valid_for(axes))
+        if not inside.any():
+            return None
+        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)) | ~inside, 0.0, abs(a - b) / (1 + abs(a)))
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    worst = float(apart.max())
+    if worst <= _TOLERANCE:
+        return StepCheck(1, worst)
+    where = np.unravel_index(int(apart.argmax()), apart.shape)
+    place = "".join(f" {x.name} = {where[space.number(x)]}," for x in axes)
+    dims = ", ".join(f"{n} = {v}" for n, v in sorted(space.environment.items(), key=str) if isinstance(n, str))
+    return StepCheck(1, worst, f"at{place} where {dims}: {a[where]:.6g} before, {b[where]:.6g} after")
+
+
+def _joined(checks: Sequence[StepCheck]) -> StepCheck | None:
+    if not checks:
+        return None
+    worst = max(c.difference for c in checks)
+    return StepCheck(len(checks), worst, next((c.failure for c in checks if c.failure), ""))
