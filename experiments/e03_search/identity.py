@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, Term, Where, children, walk
+from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, Term, TopK, Where, children, walk
 from cleave.ir.index import show, show_pred
 from cleave.ir.op import MAPS
 
@@ -49,6 +49,8 @@ def _head(t: Term) -> str:
             return f"where {show_pred(pred)}"
         case Cast(dtype, _):
             return f"cast {dtype}"
+        case TopK(part, axis, rank, _):
+            return f"top-k {part} {_axis(axis)} {show(rank)}"
         case Ref(name, axes):
             return f"ref {name} {[_axis(a) for a in axes]}"
 
