@@ -1,0 +1,195 @@
+"""From an exported program to a graph: nodes in order, everything that is not supported collected."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from cleave.errors import CleaveError, GraphError
+from cleave.frontend.context import CURRENT, Trace
+from cleave.frontend.spec import merged_extent, merged_position
+from cleave.frontend.tensor import Tensor, Value, term
+from cleave.frontend.torch import border
+from cleave.frontend.torch.array import Array, new_axes
+from cleave.frontend.torch.table import HANDLERS, Call, name_of
+from cleave.ir.dim import is_name
+from cleave.ir.graph import Cast, Graph, Input, Load, Output, graph
+from cleave.ir.index import BoolRead, Read, of
+from cleave.ir.op import DTYPES, FLOATS, INTEGERS
+
+_SILENT = ("_assert", "sym_constrain", "sym_size", "sym_numel", "sym_stride")
+"""Operators of torch that check or read sizes: what they say is in the sizes themselves."""
+
+
+@dataclass
+class Conversion:
+    """``values``: of nodes, by name; a node that failed has none. ``failures``: (what, where)."""
+
+    program: border.Program
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    failures: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+
+def convert(program: border.Program, name: str) -> tuple[Graph, dict[str, Any]]:
+    """The graph of a program, and the values of its parameters, buffers and constants by their input's name.
+
+    Errors: everything that is not supported, at once (GraphError).
+    """
+    token = CURRENT.set(Trace(dict(program.dims), {}, "float32"))
+    try:
+        return _converted(program, name)
+    finally:
+        CURRENT.reset(token)
+
+
+def _converted(program: border.Program, name: str) -> tuple[Graph, dict[str, Any]]:
+    state = Conversion(program)
+    inputs: list[Input] = []
+    values: dict[str, Any] = {}
+    used = _names(program)
+    for argument in border.arguments(program):
+        if argument.value is not None and not argument.node.users:
+            continue
+        made = _input(state, argument, used)
+        inputs.append(made)
+        if argument.value is not None:
+            values[made.name] = argument.value
+    for node in program.nodes:
+        if node.op in ("call_function", "call_module", "call_method", "get_attr"):
+            _node(state, node)
+    if state.failures:
+        raise _refusal(state, name)
+    return graph(name, inputs, _outputs(state), ()), values
+
+
+def _names(program: border.Program) -> set[str]:
+    return {*border.output_names(program.exported), *(str(d) for d in program.dims.values())}
+
+
+def _input(state: Conversion, argument: border.Argument, used: set[str]) -> Input:
+    kind = argument.kind
+    name = _unused(re.sub(r"\W", "_", argument.name), used)
+    if kind.storage not in DTYPES:
+        state.failures.append((f"input {argument.name} of type {kind.storage}", ""))
+        return Input(name, "float32", ())
+    dims = tuple(map(new_axes, kind.shape))
+    indices = tuple(map(merged_position, dims))
+    value: Value
+    if kind.storage == "bool":
+        value = BoolRead(name, indices)
+    elif kind.storage in INTEGERS:
+        value = of(Read(name, indices))
+    else:
+        value = Load(name, indices)
+    state.values[argument.node.name] = Array(value, dims, kind.storage)
+    return Input(name, kind.storage, kind.shape)
+
+
+def _unused(name: str, used: set[str]) -> str:
+    name = name if is_name(name) and not keyword.iskeyword(name) else f"input_{name}"
+    found, number = name, 1
+    while found in used:
+        number += 1
+        found = f"{name}_{number}"
+    used.add(found)
+    return found
+
+
+# ---- nodes
+
+
+def _node(state: Conversion, node: Any) -> None:
+    operator = border.operator_of(node) if node.op == "call_function" else f"{node.op} {node.target}"
+    if any(word in operator for word in _SILENT):
+        return
+    meta = node.meta.get("val")
+    if not _is_tensors(meta):
+        return  # a size: read off where it is used
+    given = border.given_arguments(node) if node.op == "call_function" else {}
+    try:
+        if operator.endswith("operator.getitem"):
+            state.values[node.name] = _item(state, *given.values())
+            return
+        handler = HANDLERS.get(name_of(operator))
+        if handler is None:
+            raise GraphError("")
+        arguments = {k: _resolved(state, v) for k, v in given.items()}
+        kinds = [border.kind_of(v, state.program.dims) for v in _tensors(meta)]
+        state.values[node.name] = handler(Call(arguments, kinds))
+    except _MissingError:
+        return  # what it needs has failed before
+    except CleaveError as error:
+        what = f"{operator} ({error.message})" if error.message else operator
+        state.failures.append((what, border.location(node)))
+
+
+class _MissingError(Exception):
+    """An operand that could not be converted."""
+
+
+def _is_tensors(meta: Any) -> bool:
+    return bool(_tensors(meta))
+
+
+def _tensors(meta: Any) -> list[Any]:
+    found = list(cast("Sequence[Any]", meta)) if isinstance(meta, (list, tuple)) else [meta]
+    return [v for v in found if hasattr(v, "shape") and hasattr(v, "dtype")]
+
+
+def _item(state: Conversion, source: Any, number: int) -> Any:
+    found = _resolved(state, source)[number]
+    if found is None:
+        raise GraphError(f"result {number} of {border.operator_of(source)}")
+    return found
+
+
+def _resolved(state: Conversion, x: Any) -> Any:
+    """Arguments of an operator: nodes as arrays or dims, lists of them likewise."""
+    if border.is_node(x):
+        meta = x.meta.get("val")
+        if x.name in state.values:
+            return state.values[x.name]
+        if meta is None or _is_tensors(meta):
+            raise _MissingError
+        return border.dim_of(meta, state.program.dims)
+    if isinstance(x, (list, tuple)):
+        return [_resolved(state, item) for item in cast("Sequence[Any]", x)]
+    return x
+
+
+# ---- results
+
+
+def _refusal(state: Conversion, name: str) -> GraphError:
+    """Every failure with its lines, in order of first occurrence."""
+    places: dict[str, list[str]] = {}
+    for what, where in state.failures:
+        lines = places.setdefault(what, [])
+        if where and where not in lines:
+            lines.append(where)
+    listed = "; ".join(f"{what} at {', '.join(lines)}" if lines else what for what, lines in places.items())
+    return GraphError(f"not supported: {listed}", location=name)
+
+
+def _outputs(state: Conversion) -> list[Output]:
+    exported = state.program.exported
+    nodes = {n.name: n for n in state.program.nodes}
+    out: list[Output] = []
+    for name, source in zip(border.output_names(exported), exported.graph_signature.user_outputs, strict=True):
+        array = state.values.get(source) if source in nodes else None
+        if not isinstance(array, Array):
+            raise GraphError(f"output {name} is {source!r}, no tensor", location="from_torch")
+        storage = border.kind_of(nodes[source].meta["val"], state.program.dims).storage
+        if storage not in FLOATS:
+            raise GraphError(
+                f"output {name} is {storage}: allowed are {', '.join(sorted(FLOATS))}", location="from_torch"
+            )
+        value = term(Tensor(array.value))
+        # Storing rounds anyway: a last cast to the type of the buffer says nothing.
+        value = value.operand if isinstance(value, Cast) and value.dtype == storage else value
+        shape, indices = tuple(map(merged_extent, array.dims)), tuple(map(merged_position, array.dims))
+        out.append(Output(name, storage, shape, indices, value))
+    return out
