@@ -1,9 +1,9 @@
 """Programs of PyTorch as graphs: what torch.export reads off a function or a module, operator by operator.
 
-border.py       torch itself: exporting, sizes, nodes
+border.py       torch itself: exporting, nodes; sizes.py its sizes as dims
 array.py        arrays whose dimensions are made of axes; layout.py views of them
 elementwise.py, reductions.py   what is computed
-table.py        which operator of aten is which
+aten/           which operator of ATen is which
 convert.py      from nodes to a graph
 """
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
 
 from cleave.errors import CleaveError, GraphError, ShapeError, location_of
 from cleave.frontend.context import PACKAGE
+from cleave.frontend.torch.sizes import Sizes, sizes_of
 from cleave.ir.dim import Dim
-from cleave.ir.index import Symbol, index, maximum, minimum, of
 from cleave.ir.op import DTYPES
 
 
@@ -40,14 +42,17 @@ class Argument:
 
 @dataclass
 class Program:
-    """An ExportedProgram read into what the importer needs. ``dims``: names and facts of the symbols."""
+    """An ExportedProgram read into what the importer needs."""
 
     exported: Any
-    dims: dict[str, Dim] = field(default_factory=dict[str, Dim])
+    sizes: Sizes
 
     @property
     def nodes(self) -> Sequence[Any]:
         return list(self.exported.graph.nodes)
+
+    def kind_of(self, value: Any) -> Kind:
+        return Kind(tuple(map(self.sizes.dim_of, value.shape)), storage_of(value.dtype))
 
 
 def is_installed() -> bool:
@@ -57,26 +62,57 @@ def is_installed() -> bool:
 def program_of(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> Program:
     """The program of a function, a module (an fx.GraphModule is one) or an ExportedProgram.
 
-    Errors: whatever torch.export refuses, contradictory dims among it, in one line (ShapeError, GraphError).
+    Errors: whatever torch.export refuses, contradictory dims among it, in one line (ShapeError, GraphError); a program
+    that changes its inputs or buffers.
     """
     import torch
 
     if isinstance(source, torch.export.ExportedProgram):
         exported: Any = source
+        module = exported.module()
         args, kwargs = exported.example_inputs or (args, kwargs)
     else:
         module = source if isinstance(source, torch.nn.Module) else _module(source)
-        exported = _quietly(lambda: _exported(module, args, kwargs, dynamic_shapes))
+        args, kwargs = _distinct(args, kwargs)
+        exported = _exported(module, args, kwargs, dynamic_shapes)
     if any(_mutates(node) for node in exported.graph.nodes):
-        exported = _quietly(lambda: exported.run_decompositions({}))
+        with _quiet():
+            exported = exported.run_decompositions({})
     _check_signature(exported)
-    return Program(exported, _dims(exported, args, kwargs, dynamic_shapes))
+    return Program(exported, sizes_of(exported, module, args, kwargs, dynamic_shapes))
 
 
-def _quietly(action: Callable[[], Any]) -> Any:
-    with warnings.catch_warnings():
+def _distinct(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Example inputs, a tensor that occurs twice copied: torch.export would take both for one input."""
+    import torch
+    from torch.utils import _pytree
+
+    seen: set[int] = set()
+
+    def single(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        first = id(x) not in seen
+        seen.add(id(x))
+        return x if first else x.detach().clone()
+
+    return _pytree.tree_map(single, (tuple(args), dict(kwargs)))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warnings, no log and no listings: what torch.export has to say is in the error that it raises."""
+    handlers = logging.getLogger("torch").handlers
+    levels = [handler.level for handler in handlers]
+    with warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
-        return action()
+        try:
+            for handler in handlers:
+                handler.setLevel(logging.CRITICAL + 1)
+            yield
+        finally:
+            for handler, level in zip(handlers, levels, strict=True):
+                handler.setLevel(level)
 
 
 def _module(function: Callable[..., Any]) -> Any:
@@ -98,23 +134,29 @@ def _exported(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynam
     import torch
 
     try:
-        return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
+        with _quiet():
+            return torch.export.export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
     except CleaveError:
         raise
     except Exception as error:  # torch raises many kinds
         text = str(error)
-        kind = ShapeError if "Constraints violated" in text or "dynamic_shapes" in text else GraphError
-        raise kind(f"torch.export refuses it: {_one_line(text)}", location=type(module).__name__) from error
+        kind = ShapeError if any(words in text for words in _ABOUT_SHAPES) else GraphError
+        place = _own_frame(text) or type(module).__name__
+        raise kind(f"torch.export refuses it: {_one_line(text)}", location=place) from error
+
+
+_ABOUT_SHAPES = ("Constraints violated", "dynamic_shapes", "Expected input", "Found different definitions")
+_IDLE = re.compile(r"^(For more|For extended|For C\+\+|Caused by|consider using|The following call|File |\(Size-like)")
 
 
 def _one_line(text: str) -> str:
     """What is wrong, without advice on debugging."""
     kept: list[str] = []
     for line in text.splitlines():
-        if line.startswith("The error above occurred"):
+        words = re.sub(r"For more information.*", "", line).strip(" -")
+        if words.startswith(("The error above occurred", "The following call raised")):
             break
-        words = re.sub(r"For more information[^.]*?(?:\.|$)(?:\S*$)?", "", line).strip(" -")
-        if words:
+        if words and not _IDLE.match(words):
             kept.append(words)
     return " ".join(kept)[:600] or "no reason given"
 
@@ -137,115 +179,6 @@ def _check_signature(exported: Any) -> None:
             raise GraphError(f"the program changes {what} in place: a graph has no state", location="from_torch")
 
 
-# ---- dims
-
-
-def _dims(exported: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> dict[str, Dim]:
-    """The dim of each symbol of torch: called as the caller's Dim is, with its range."""
-    named: dict[str, Any] = {}
-    if dynamic_shapes is not None:
-        sizes = [n.meta.get("val") for n in exported.graph.nodes if n.name in exported.graph_signature.user_inputs]
-        for value, wanted in zip(sizes, _leaves((tuple(args), dict(kwargs)), dynamic_shapes), strict=False):
-            for number, declared in _per_dimension(wanted):
-                _name_symbols(value, number, declared, named)
-    out: dict[str, Dim] = {}
-    for symbol, limits in exported.range_constraints.items():
-        out[str(symbol)] = _dim(str(symbol), limits, named.get(str(symbol)))
-    return out
-
-
-def _name_symbols(value: Any, number: int, declared: Any, named: dict[str, Any]) -> None:
-    root = getattr(declared, "root", declared)
-    size = value.shape[number] if hasattr(value, "shape") and number < len(value.shape) else None
-    symbols = getattr(getattr(getattr(size, "node", None), "expr", None), "free_symbols", ())
-    if hasattr(root, "__name__") and hasattr(root, "min") and len(symbols) == 1:
-        named[str(next(iter(symbols)))] = root
-
-
-def _dim(name: str, limits: Any, declared: Any) -> Dim:
-    """torch reserves 0 and 1 where nothing was declared: that is its way of tracing, and no fact."""
-    low, high = _bound(limits.lower), _bound(limits.upper)
-    minimum_size = low if low is not None and low > 2 else 0
-    if declared is not None:
-        name = str(declared.__name__)
-        minimum_size = max(int(declared.min), minimum_size)
-    return of(Symbol(re.sub(r"\W", "_", name), minimum_size, high))
-
-
-def _bound(limit: Any) -> int | None:
-    try:
-        value = int(limit)
-    except (TypeError, ValueError, OverflowError, AttributeError):
-        return None
-    return value if abs(value) < 2**60 else None
-
-
-def _leaves(given: tuple[Sequence[Any], Mapping[str, Any]], shapes: Any) -> Iterator[Any]:
-    """What ``dynamic_shapes`` says of each tensor, in the order of the tensors."""
-    values = [*given[0], *given[1].values()]
-    yield from _paired(values, list(_mapping(shapes).values()) if isinstance(shapes, Mapping) else shapes)
-
-
-def _paired(value: Any, spec: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        inner = _sequence(value)
-        for v, s in zip(inner, _sequence(spec) if spec is not None else [None] * len(inner), strict=False):
-            yield from _paired(v, s)
-    elif isinstance(value, Mapping):
-        for k, v in _mapping(value).items():
-            yield from _paired(v, _mapping(spec).get(k) if spec is not None else None)
-    else:
-        yield spec
-
-
-def _per_dimension(spec: Any) -> list[tuple[int, Any]]:
-    if isinstance(spec, Mapping):
-        return [(int(k), v) for k, v in _mapping(spec).items()]
-    return [] if spec is None else list(enumerate(_sequence(spec)))
-
-
-def _sequence(x: Any) -> list[Any]:
-    return list(cast("Sequence[Any]", x))
-
-
-def _mapping(x: Any) -> Mapping[Any, Any]:
-    return cast("Mapping[Any, Any]", x)
-
-
-_BINARY: dict[str, Callable[[Dim, Dim], Dim]] = {
-    "Add": lambda a, b: a + b,
-    "Mul": lambda a, b: a * b,
-    "FloorDiv": lambda a, b: a // b,
-    "CleanDiv": lambda a, b: a // b,
-    "Mod": lambda a, b: a % b,
-    "PythonMod": lambda a, b: a % b,
-    "Max": maximum,
-    "Min": minimum,
-}
-
-
-def dim_of(size: Any, dims: Mapping[str, Dim]) -> Dim:
-    """A size of torch: an integer or an expression over its symbols."""
-    if isinstance(size, int):
-        return index(size)
-    expression = getattr(getattr(size, "node", None), "expr", size)
-    return _expression(expression, dims)
-
-
-def _expression(e: Any, dims: Mapping[str, Dim]) -> Dim:
-    if e.is_Integer:
-        return index(int(e))
-    if e.is_Symbol:
-        return dims[str(e)] if str(e) in dims else of(Symbol(str(e)))
-    kind = type(e).__name__
-    parts = [_expression(a, dims) for a in e.args]
-    if kind == "Pow" and e.args[1].is_Integer and int(e.args[1]) > 0:
-        return reduce(lambda a, b: a * b, [parts[0]] * int(e.args[1]))
-    if kind not in _BINARY:
-        raise GraphError(f"a size {e}: sums, products, quotients and remainders of dims are known")
-    return reduce(_BINARY[kind], parts)
-
-
 # ---- nodes
 
 
@@ -262,15 +195,11 @@ def arguments(program: Program) -> list[Argument]:
         value = node.meta.get("val")
         if spec.target is None:
             if hasattr(value, "shape"):
-                passed.append(Argument(node, node.name, kind_of(value, program.dims)))
+                passed.append(Argument(node, node.name, program.kind_of(value)))
             continue
         kept = exported.state_dict.get(spec.target, exported.constants.get(spec.target))
-        own.append(Argument(node, spec.target, kind_of(value, program.dims), kept))
+        own.append(Argument(node, spec.target, program.kind_of(value), kept))
     return [*passed, *own]
-
-
-def kind_of(value: Any, dims: Mapping[str, Dim]) -> Kind:
-    return Kind(tuple(dim_of(n, dims) for n in value.shape), storage_of(value.dtype))
 
 
 def storage_of(dtype: Any) -> str:
@@ -288,12 +217,13 @@ def operator_of(node: Any) -> str:
 
 
 def given_arguments(node: Any) -> dict[str, Any]:
-    """Arguments of an operator by the names in its schema."""
+    """Arguments of an operator by the names in its schema, defaults among them."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return {str(n): a for n, a in enumerate(node.args)} | dict(node.kwargs)
+    defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
     names = [a.name for a in schema.arguments]
-    return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    return defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
@@ -301,10 +231,14 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 def location(node: Any) -> str:
     """The innermost line of the program outside torch, as far as torch keeps frames; "" if none is known."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [f for f in frames if not f[0].startswith((_torch_folder(), PACKAGE, "torch/"))]
-    chosen = (own or frames)[-1:]
-    return "".join(location_of(Path(file), int(line)) for file, line in chosen)
+    text = node.meta.get("stack_trace") or ""
+    return _own_frame(text) or "".join(location_of(Path(file), int(line)) for file, line in _FRAME.findall(text)[-1:])
+
+
+def _own_frame(text: str) -> str:
+    """The innermost line outside torch that a text of frames names."""
+    own = [f for f in _FRAME.findall(text) if not f[0].startswith((_torch_folder(), PACKAGE, "torch/"))]
+    return "".join(location_of(Path(file), int(line)) for file, line in own[-1:])
 
 
 def _torch_folder() -> str:

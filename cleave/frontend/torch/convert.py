@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,14 +14,14 @@ from cleave.frontend.spec import merged_extent, merged_position
 from cleave.frontend.tensor import Tensor, Value, term
 from cleave.frontend.torch import border
 from cleave.frontend.torch.array import Array, new_axes
-from cleave.frontend.torch.table import HANDLERS, Call, name_of
-from cleave.ir.dim import is_name
+from cleave.frontend.torch.aten import HANDLERS, Call, name_of
+from cleave.ir.dim import Dim, is_name
 from cleave.ir.graph import Cast, Graph, Input, Load, Output, graph
-from cleave.ir.index import BoolRead, Read, of
+from cleave.ir.index import BoolRead, Read, of, symbols_of
 from cleave.ir.op import DTYPES, FLOATS, INTEGERS
 
-_SILENT = ("_assert", "sym_constrain", "sym_size", "sym_numel", "sym_stride")
-"""Operators of torch that check or read sizes: what they say is in the sizes themselves."""
+_SILENT = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
+"""Operators that check sizes and types: what they say is in the sizes and types themselves."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ def convert(program: border.Program, name: str) -> tuple[Graph, dict[str, Any]]:
 
     Errors: everything that is not supported, at once (GraphError).
     """
-    token = CURRENT.set(Trace(dict(program.dims), {}, "float32"))
+    token = CURRENT.set(Trace(_by_name(program.sizes.dims.values()), {}, "float32"))
     try:
         return _converted(program, name)
     finally:
@@ -62,11 +62,15 @@ def _converted(program: border.Program, name: str) -> tuple[Graph, dict[str, Any
             _node(state, node)
     if state.failures:
         raise _refusal(state, name)
-    return graph(name, inputs, _outputs(state), ()), values
+    return graph(name, inputs, _outputs(state), program.sizes.constraints), values
 
 
 def _names(program: border.Program) -> set[str]:
-    return {*border.output_names(program.exported), *(str(d) for d in program.dims.values())}
+    return {*border.output_names(program.exported), *_by_name(program.sizes.dims.values())}
+
+
+def _by_name(sizes: Iterable[Dim]) -> dict[str, Dim]:
+    return {s.name: of(s) for size in sizes for s in symbols_of(size)}
 
 
 def _input(state: Conversion, argument: border.Argument, used: set[str]) -> Input:
@@ -103,27 +107,35 @@ def _unused(name: str, used: set[str]) -> str:
 
 def _node(state: Conversion, node: Any) -> None:
     operator = border.operator_of(node) if node.op == "call_function" else f"{node.op} {node.target}"
-    if any(word in operator for word in _SILENT):
+    if name_of(operator) in _SILENT:
         return
-    meta = node.meta.get("val")
-    if not _is_tensors(meta):
-        return  # a size: read off where it is used
-    given = border.given_arguments(node) if node.op == "call_function" else {}
     try:
-        if operator.endswith("operator.getitem"):
-            state.values[node.name] = _item(state, *given.values())
-            return
-        handler = HANDLERS.get(name_of(operator))
-        if handler is None:
-            raise GraphError("")
-        arguments = {k: _resolved(state, v) for k, v in given.items()}
-        kinds = [border.kind_of(v, state.program.dims) for v in _tensors(meta)]
-        state.values[node.name] = handler(Call(arguments, kinds))
+        made = _made(state, node, operator)
+        if made is not None:
+            state.values[node.name] = made
     except _MissingError:
         return  # what it needs has failed before
     except CleaveError as error:
         what = f"{operator} ({error.message})" if error.message else operator
         state.failures.append((what, border.location(node)))
+
+
+def _made(state: Conversion, node: Any, operator: str) -> Any:
+    """What an operator gives; None for a size, which is read off where it is used."""
+    meta = node.meta.get("val")
+    given = border.given_arguments(node) if node.op == "call_function" else {}
+    if operator.endswith("operator.getitem"):
+        return _item(state, *given.values(), used=bool(node.users))
+    if not _is_tensors(meta):
+        if meta is None:
+            raise GraphError("")
+        state.program.sizes.check(meta)
+        return None
+    handler = HANDLERS.get(name_of(operator))
+    if handler is None:
+        raise GraphError("")
+    arguments = {k: _resolved(state, v) for k, v in given.items()}
+    return handler(Call(arguments, [state.program.kind_of(v) for v in _tensors(meta)]))
 
 
 class _MissingError(Exception):
@@ -139,9 +151,10 @@ def _tensors(meta: Any) -> list[Any]:
     return [v for v in found if hasattr(v, "shape") and hasattr(v, "dtype")]
 
 
-def _item(state: Conversion, source: Any, number: int) -> Any:
+def _item(state: Conversion, source: Any, number: int, *, used: bool) -> Any:
+    """One of several results; an operator may leave out one that nothing uses."""
     found = _resolved(state, source)[number]
-    if found is None:
+    if found is None and used:
         raise GraphError(f"result {number} of {border.operator_of(source)}")
     return found
 
@@ -154,7 +167,7 @@ def _resolved(state: Conversion, x: Any) -> Any:
             return state.values[x.name]
         if meta is None or _is_tensors(meta):
             raise _MissingError
-        return border.dim_of(meta, state.program.dims)
+        return state.program.sizes.dim_of(meta)
     if isinstance(x, (list, tuple)):
         return [_resolved(state, item) for item in cast("Sequence[Any]", x)]
     return x
@@ -182,7 +195,7 @@ def _outputs(state: Conversion) -> list[Output]:
         array = state.values.get(source) if source in nodes else None
         if not isinstance(array, Array):
             raise GraphError(f"output {name} is {source!r}, no tensor", location="from_torch")
-        storage = border.kind_of(nodes[source].meta["val"], state.program.dims).storage
+        storage = state.program.kind_of(nodes[source].meta["val"]).storage
         if storage not in FLOATS:
             raise GraphError(
                 f"output {name} is {storage}: allowed are {', '.join(sorted(FLOATS))}", location="from_torch"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import pi, sqrt
 
+import numpy as np
+
 from cleave.errors import GraphError
 from cleave.frontend.tensor import (
     PREDICATES,
@@ -24,7 +26,7 @@ from cleave.frontend.torch.array import Array, broadcast, new_axes, position
 from cleave.ir.dim import Dim
 from cleave.ir.graph import Cast, Const
 from cleave.ir.index import Compare, Index, Pred, compare, index
-from cleave.ir.op import FLOATS, INTEGERS, MANTISSA_BITS
+from cleave.ir.op import FLOATS, INTEGERS, MANTISSA_BITS, round_to
 
 Scalar = bool | int | float | Index
 Operand = Array | Scalar
@@ -163,7 +165,9 @@ def cast(x: Array, storage: str) -> Array:
         return x
     if storage in FLOATS:
         value = term(Tensor(x.value))
-        if x.storage in FLOATS and not isinstance(value, Const) and not _holds(storage, x.storage):
+        if isinstance(value, Const):
+            value = Const(float(round_to(np.float64(value.value), storage)))
+        elif x.storage in FLOATS and not _holds(storage, x.storage):
             value = Cast(storage, value)
         return Array(value, x.dims, storage)
     if storage in INTEGERS and isinstance(x.value, Index):
