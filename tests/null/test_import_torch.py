@@ -1,4 +1,4 @@
-"""Programs of PyTorch as graphs: the interpreter gives what torch gives, and what can't be imported is said."""
+"""Operators of PyTorch as graphs: the interpreter gives what torch gives."""
 
 from __future__ import annotations
 

@@ -51,6 +51,8 @@ def from_torch(
 
     if not border.is_installed():
         raise GraphError("PyTorch is not installed (pip install cleave[torch])", location="from_torch")
+    if hasattr(args, "shape"):
+        raise GraphError("args is one tensor: a tuple of example inputs is expected", location="from_torch")
     if not callable(source) and not hasattr(source, "graph_signature"):
         raise GraphError(f"{source!r} is no function, module or exported program", location="from_torch")
     program = border.program_of(source, args, kwargs or {}, dynamic_shapes)

@@ -7,11 +7,13 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from sysconfig import get_paths
+from traceback import format_tb
 from types import FunctionType
 from typing import Any, cast
 
@@ -78,14 +80,13 @@ def program_of(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dyna
     if any(_mutates(node) for node in exported.graph.nodes):
         with _quiet():
             exported = exported.run_decompositions({})
-    _check_signature(exported)
+    _check_signature(exported, module)
     return Program(exported, sizes_of(exported, module, args, kwargs, dynamic_shapes))
 
 
 def _distinct(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Example inputs, a tensor that occurs twice copied: torch.export would take both for one input."""
     import torch
-    from torch.utils import _pytree
 
     seen: set[int] = set()
 
@@ -96,23 +97,20 @@ def _distinct(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[
         seen.add(id(x))
         return x if first else x.detach().clone()
 
-    return _pytree.tree_map(single, (tuple(args), dict(kwargs)))
+    return torch.utils._pytree.tree_map(single, (tuple(args), dict(kwargs)))
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """No warnings, no log and no listings: what torch.export has to say is in the error that it raises."""
-    handlers = logging.getLogger("torch").handlers
-    levels = [handler.level for handler in handlers]
-    with warnings.catch_warnings(), redirect_stdout(StringIO()):
+    before = logging.root.manager.disable
+    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
         try:
-            for handler in handlers:
-                handler.setLevel(logging.CRITICAL + 1)
             yield
         finally:
-            for handler, level in zip(handlers, levels, strict=True):
-                handler.setLevel(level)
+            logging.disable(before)
 
 
 def _module(function: Callable[..., Any]) -> Any:
@@ -127,7 +125,7 @@ def _module(function: Callable[..., Any]) -> Any:
         code = function.__code__.replace(co_name="forward")
         body = FunctionType(code, function.__globals__, "forward", function.__defaults__, function.__closure__)
         body.__kwdefaults__ = function.__kwdefaults__
-    return type(name_of(function), (torch.nn.Module,), {"forward": staticmethod(body)})()
+    return type(name_of(function), (torch.nn.Module,), {"forward": staticmethod(body)})().eval()
 
 
 def _exported(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> Any:
@@ -140,30 +138,43 @@ def _exported(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynam
         raise
     except Exception as error:  # torch raises many kinds
         text = str(error)
-        kind = ShapeError if any(words in text for words in _ABOUT_SHAPES) else GraphError
-        place = _own_frame(text) or type(module).__name__
-        raise kind(f"torch.export refuses it: {_one_line(text)}", location=place) from error
+        told = _one_line(text)
+        kind = ShapeError if any(words in told for words in _ABOUT_SHAPES) else GraphError
+        place = _own_frame(text) or _own_frame("".join(format_tb(error.__traceback__))) or type(module).__name__
+        raise kind(f"torch.export refuses it: {told}", location=place) from error
 
 
 _ABOUT_SHAPES = ("Constraints violated", "dynamic_shapes", "Expected input", "Found different definitions")
-_IDLE = re.compile(r"^(For more|For extended|For C\+\+|Caused by|consider using|The following call|File |\(Size-like)")
+_ADVICE = (
+    ("Could not guard on data-dependent expression", "control flow or a size depends on values of tensors: "),
+    ("list assignment index out of range", "dynamic_shapes names a dimension that its input does not have: "),
+    ("no signature found for builtin", "a function without a signature: write lambda x: f(x). "),
+)
+_IDLE = re.compile(r"^(For more|For extended|For C\+\+|Caused by|consider using|File |If you suspect|- ?$)")
+_LAST = ("The error above occurred", "The following call raised", "Suggested fixes")
 
 
 def _one_line(text: str) -> str:
-    """What is wrong, without advice on debugging."""
+    """What is wrong, without advice on debugging; sizes as ``x.shape[0]``."""
     kept: list[str] = []
     for line in text.splitlines():
-        words = re.sub(r"For more information.*", "", line).strip(" -")
-        if words.startswith(("The error above occurred", "The following call raised")):
+        words = re.sub(r"For more information, run.*|If you're using mark_dynamic.*|\(Size-like.*", "", line).strip(
+            " -"
+        )
+        if words.startswith(_LAST):
             break
         if words and not _IDLE.match(words):
             kept.append(words)
-    return " ".join(kept)[:600] or "no reason given"
+    told = "".join(ours for theirs, ours in _ADVICE if theirs in text) + " ".join(kept)
+    return re.sub(r"L\['(\w+)'\]((?:\[[^]]*\])*)\.size\(\)", r"\1\2.shape", told)[:600] or "no reason given"
 
 
 def name_of(source: Any) -> str:
-    """What the graph is called."""
+    """What the graph is called: like the function, or the class of the module."""
     name = getattr(source, "__name__", None) or type(source).__name__
+    if hasattr(source, "graph_signature"):
+        outermost = (str(kind) for node in source.graph.nodes for path, kind in _modules(node) if not path)
+        name = next((kind.rpartition(".")[2] for kind in outermost if "." in kind), "program")
     return re.sub(r"\W", "_", name).strip("_") or "graph"
 
 
@@ -172,11 +183,14 @@ def _mutates(node: Any) -> bool:
     return bool(schema is not None and schema.is_mutable)
 
 
-def _check_signature(exported: Any) -> None:
+def _check_signature(exported: Any, module: Any) -> None:
+    advice = ", which .eval() may mend" if module.training else ""
     for spec in exported.graph_signature.output_specs:
         if "MUTATION" in spec.kind.name:
             what = spec.target or getattr(spec.arg, "name", "an input")
-            raise GraphError(f"the program changes {what} in place: a graph has no state", location="from_torch")
+            raise GraphError(
+                f"the program changes {what} in place: a graph has no state{advice}", location=type(module).__name__
+            )
 
 
 # ---- nodes
@@ -230,14 +244,24 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def location(node: Any) -> str:
-    """The innermost line of the program outside torch, as far as torch keeps frames; "" if none is known."""
-    text = node.meta.get("stack_trace") or ""
-    return _own_frame(text) or "".join(location_of(Path(file), int(line)) for file, line in _FRAME.findall(text)[-1:])
+    """The innermost line of the program outside torch; where torch kept none, the module or the node."""
+    own = _own_frame(node.meta.get("stack_trace") or "")
+    paths = [str(path) for path, _ in _modules(node) if path]
+    return own or (f"module {paths[-1]}" if paths else f"node {node.name}")
+
+
+def _modules(node: Any) -> list[tuple[Any, Any]]:
+    """Paths and classes of the modules that a node is in, the outermost first."""
+    stack: dict[str, tuple[Any, Any]] = node.meta.get("nn_module_stack") or {}
+    return list(stack.values())
 
 
 def _own_frame(text: str) -> str:
     """The innermost line outside torch that a text of frames names."""
-    own = [f for f in _FRAME.findall(text) if not f[0].startswith((_torch_folder(), PACKAGE, "torch/"))]
+    library = get_paths()["stdlib"]
+    others = (_torch_folder(), PACKAGE, "torch/", "<frozen")
+    found = [f for f in _FRAME.findall(text) if not f[0].startswith(others)]
+    own = [f for f in found if not f[0].startswith(library) or "site-packages" in f[0]]
     return "".join(location_of(Path(file), int(line)) for file, line in own[-1:])
 
 
@@ -251,13 +275,16 @@ def is_node(x: Any) -> bool:
     return type(x).__module__ == "torch.fx.node" and type(x).__name__ == "Node"
 
 
-def output_names(exported: Any) -> list[str]:
-    """``out`` of a single tensor, ``out0``, ``out1`` .. of a tuple, the keys of a dict."""
-    count = len(exported.graph_signature.user_outputs)
+def outputs(exported: Any) -> dict[str, Any]:
+    """Results by name: ``out`` of a single one, ``out0``, ``out1`` .. of a tuple, the keys of a dict; without None."""
+    found = list(exported.graph_signature.user_outputs)
     spec = exported.call_spec.out_spec
     context = getattr(spec, "context", None)
-    if getattr(spec, "type", None) is dict and isinstance(context, list) and len(cast("list[Any]", context)) == count:
-        return [str(k) for k in cast("list[Any]", context)]
-    if count == 1:
-        return ["out"]
-    return [f"out{n}" for n in range(count)]
+    if (
+        getattr(spec, "type", None) is dict
+        and isinstance(context, list)
+        and len(cast("list[Any]", context)) == len(found)
+    ):
+        return {str(k): x for k, x in zip(cast("list[Any]", context), found, strict=True) if x is not None}
+    found = [x for x in found if x is not None]
+    return {"out": found[0]} if len(found) == 1 else {f"out{n}": x for n, x in enumerate(found)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from cleave.frontend.torch import border
 from cleave.frontend.torch.array import Array, new_axes
 from cleave.frontend.torch.aten import HANDLERS, Call, name_of
 from cleave.ir.dim import Dim, is_name
-from cleave.ir.graph import Cast, Graph, Input, Load, Output, graph
+from cleave.ir.graph import Cast, Graph, IndexValue, Input, Load, Output, Where, graph, walk
 from cleave.ir.index import BoolRead, Read, of, symbols_of
 from cleave.ir.op import DTYPES, FLOATS, INTEGERS
 
@@ -28,6 +28,7 @@ _SILENT = {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "
 class Conversion:
     """``values``: of nodes, by name; a node that failed has none. ``failures``: (what, where)."""
 
+    name: str
     program: border.Program
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     failures: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -41,12 +42,15 @@ def convert(program: border.Program, name: str) -> tuple[Graph, dict[str, Any]]:
     token = CURRENT.set(Trace(_by_name(program.sizes.dims.values()), {}, "float32"))
     try:
         return _converted(program, name)
+    except RecursionError:
+        # Passes over terms recurse: hundreds of layers are a model, not a kernel.
+        raise GraphError("operations are nested too deeply for one graph: import a part of it", location=name) from None
     finally:
         CURRENT.reset(token)
 
 
 def _converted(program: border.Program, name: str) -> tuple[Graph, dict[str, Any]]:
-    state = Conversion(program)
+    state = Conversion(name, program)
     inputs: list[Input] = []
     values: dict[str, Any] = {}
     used = _names(program)
@@ -58,15 +62,15 @@ def _converted(program: border.Program, name: str) -> tuple[Graph, dict[str, Any
         if argument.value is not None:
             values[made.name] = argument.value
     for node in program.nodes:
-        if node.op in ("call_function", "call_module", "call_method", "get_attr"):
+        if node.op == "call_function":
             _node(state, node)
     if state.failures:
-        raise _refusal(state, name)
+        raise _refusal(state)
     return graph(name, inputs, _outputs(state), program.sizes.constraints), values
 
 
 def _names(program: border.Program) -> set[str]:
-    return {*border.output_names(program.exported), *_by_name(program.sizes.dims.values())}
+    return {*border.outputs(program.exported), *_by_name(program.sizes.dims.values())}
 
 
 def _by_name(sizes: Iterable[Dim]) -> dict[str, Dim]:
@@ -77,7 +81,8 @@ def _input(state: Conversion, argument: border.Argument, used: set[str]) -> Inpu
     kind = argument.kind
     name = _unused(re.sub(r"\W", "_", argument.name), used)
     if kind.storage not in DTYPES:
-        state.failures.append((f"input {argument.name} of type {kind.storage}", ""))
+        allowed = ", ".join(DTYPES)
+        state.failures.append((f"input {argument.name} of type {kind.storage} (allowed are {allowed})", ""))
         return Input(name, "float32", ())
     dims = tuple(map(new_axes, kind.shape))
     indices = tuple(map(merged_position, dims))
@@ -106,7 +111,7 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 def _node(state: Conversion, node: Any) -> None:
-    operator = border.operator_of(node) if node.op == "call_function" else f"{node.op} {node.target}"
+    operator = border.operator_of(node)
     if name_of(operator) in _SILENT:
         return
     try:
@@ -123,12 +128,12 @@ def _node(state: Conversion, node: Any) -> None:
 def _made(state: Conversion, node: Any, operator: str) -> Any:
     """What an operator gives; None for a size, which is read off where it is used."""
     meta = node.meta.get("val")
-    given = border.given_arguments(node) if node.op == "call_function" else {}
+    given = border.given_arguments(node)
     if operator.endswith("operator.getitem"):
         return _item(state, *given.values(), used=bool(node.users))
-    if not _is_tensors(meta):
-        if meta is None:
-            raise GraphError("")
+    if not _is_tensors(meta) and meta is not None:
+        for x in given.values():
+            _resolved(state, x)
         state.program.sizes.check(meta)
         return None
     handler = HANDLERS.get(name_of(operator))
@@ -167,7 +172,10 @@ def _resolved(state: Conversion, x: Any) -> Any:
             return state.values[x.name]
         if meta is None or _is_tensors(meta):
             raise _MissingError
-        return state.program.sizes.dim_of(meta)
+        try:
+            return state.program.sizes.dim_of(meta)
+        except GraphError:
+            raise _MissingError from None  # said where it comes from
     if isinstance(x, (list, tuple)):
         return [_resolved(state, item) for item in cast("Sequence[Any]", x)]
     return x
@@ -176,7 +184,7 @@ def _resolved(state: Conversion, x: Any) -> Any:
 # ---- results
 
 
-def _refusal(state: Conversion, name: str) -> GraphError:
+def _refusal(state: Conversion) -> GraphError:
     """Every failure with its lines, in order of first occurrence."""
     places: dict[str, list[str]] = {}
     for what, where in state.failures:
@@ -184,25 +192,28 @@ def _refusal(state: Conversion, name: str) -> GraphError:
         if where and where not in lines:
             lines.append(where)
     listed = "; ".join(f"{what} at {', '.join(lines)}" if lines else what for what, lines in places.items())
-    return GraphError(f"not supported: {listed}", location=name)
+    return GraphError(f"not supported: {listed}", location=state.name)
 
 
 def _outputs(state: Conversion) -> list[Output]:
-    exported = state.program.exported
     nodes = {n.name: n for n in state.program.nodes}
-    out: list[Output] = []
-    for name, source in zip(border.output_names(exported), exported.graph_signature.user_outputs, strict=True):
-        array = state.values.get(source) if source in nodes else None
-        if not isinstance(array, Array):
-            raise GraphError(f"output {name} is {source!r}, no tensor", location="from_torch")
-        storage = state.program.kind_of(nodes[source].meta["val"]).storage
-        if storage not in FLOATS:
-            raise GraphError(
-                f"output {name} is {storage}: allowed are {', '.join(sorted(FLOATS))}", location="from_torch"
-            )
-        value = term(Tensor(array.value))
-        # Storing rounds anyway: a last cast to the type of the buffer says nothing.
-        value = value.operand if isinstance(value, Cast) and value.dtype == storage else value
-        shape, indices = tuple(map(merged_extent, array.dims)), tuple(map(merged_position, array.dims))
-        out.append(Output(name, storage, shape, indices, value))
-    return out
+    found = border.outputs(state.program.exported)
+    if not found:
+        raise GraphError("the program returns nothing", location=state.name)
+    return [_output(state, name, source, nodes) for name, source in found.items()]
+
+
+def _output(state: Conversion, name: str, source: Any, nodes: Mapping[str, Any]) -> Output:
+    array = state.values.get(source) if source in nodes else None
+    if not isinstance(array, Array):
+        raise GraphError(f"output {name} is {source!r}, no tensor", location=state.name)
+    storage = state.program.kind_of(nodes[source].meta["val"]).storage
+    if storage not in FLOATS:
+        raise GraphError(f"output {name} is {storage}: allowed are {', '.join(sorted(FLOATS))}", location=state.name)
+    value = term(Tensor(array.value))
+    if not any(isinstance(t, (Load, IndexValue, Where)) for t in walk(value)):
+        raise GraphError(f"output {name} depends on no input", location=state.name)
+    # Storing rounds anyway: a last cast to the type of the buffer says nothing.
+    value = value.operand if isinstance(value, Cast) and value.dtype == storage else value
+    shape, indices = tuple(map(merged_extent, array.dims)), tuple(map(merged_position, array.dims))
+    return Output(name, storage, shape, indices, value)

@@ -48,12 +48,15 @@ def array(x: Operand) -> Array:
             return Array(Const(x), (), "float32")
         case Index():
             return Array(x, (), "int64")
+        case _:
+            raise GraphError("an operand that is neither an array nor a number")
 
 
 def apply(function: Function, storage: str, *operands: Operand) -> Array:
     """A function of values over the dimensions of all operands."""
     values, dims = broadcast(*map(array, operands))
-    return Array(function(*map(Tensor, values)).value, dims, storage)
+    tensors = (Tensor(v, label="an operand") for v in values)
+    return Array(function(*tensors).value, dims, storage)
 
 
 def is_mask(x: Operand) -> bool:
@@ -166,7 +169,7 @@ def cast(x: Array, storage: str) -> Array:
     if storage in FLOATS:
         value = term(Tensor(x.value))
         if isinstance(value, Const):
-            value = Const(float(round_to(np.float64(value.value), storage)))
+            value = Const(float(round_to(np.asarray(value.value), storage)))
         elif x.storage in FLOATS and not _holds(storage, x.storage):
             value = Cast(storage, value)
         return Array(value, x.dims, storage)

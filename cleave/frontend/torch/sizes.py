@@ -10,15 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from math import lcm
 from typing import Any, cast
 
 from cleave.errors import GraphError
+from cleave.frontend.torch.guards import RESERVED, guards_of, multiples, predicate, saved_predicates
 from cleave.ir.dim import Dim
-from cleave.ir.index import Not, Pred, Symbol, compare, index, maximum, minimum, of
-
-RESERVED = 2
-"""torch.export traces with sizes of at least 2 where nothing is declared; a lower bound of 2 is no fact."""
+from cleave.ir.index import Pred, Symbol, index, maximum, minimum, of
 
 
 @dataclass
@@ -71,28 +68,29 @@ _BINARY: dict[str, Callable[[Dim, Dim], Dim]] = {
 }
 
 
-def sizes_of(exported: Any, source: Any, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> Sizes:
+def sizes_of(exported: Any, source: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> Sizes:
     """The dims of an exported program.
 
-    A symbol that a ``torch.export.Dim`` (or its name) stands for is called like that; others after the first input
+    A symbol that a ``torch.export.Dim`` stands for is called like that; others after the first input
     and dimension whose size they are: ``x_0``. A size that torch found to be a multiple of 4, with nothing declared,
     is 4 times a dim ``x_0_by_4``.
     """
     arguments = [n for n in exported.graph.nodes if n.name in exported.graph_signature.user_inputs]
     declared: dict[str, Any] = {}
-    for node, wanted in zip(arguments, _leaves(source, args, kwargs, shapes), strict=False):
+    for node, wanted in zip(arguments, _leaves(source, args, kwargs, dynamic_shapes), strict=False):
         for number, dim in _per_dimension(wanted):
             _declare(node.meta.get("val"), number, dim, declared)
-    guards = _guards(exported)
-    multiples = _multiples(guards)
+    guards = guards_of(exported)
+    factors = multiples(guards)
     out = Sizes()
     for symbol, name in _symbols(arguments).items():
         limits = exported.range_constraints.get(symbol)
-        out.dims[str(symbol)] = _dim(name, limits, declared.get(str(symbol)), multiples.get(str(symbol), 1))
-    for guard in guards:
-        pred = _constraint(out, guard)
-        if pred is not None and pred not in out.constraints:
-            out.constraints.append(pred)
+        out.dims[str(symbol)] = _dim(name, limits, declared.get(str(symbol)), factors.get(str(symbol), 1))
+    found = [predicate(guard, out.dim_of) for guard in guards]
+    if not guards:
+        shapes = {n.name: tuple(map(out.dim_of, getattr(n.meta.get("val"), "shape", ()))) for n in arguments}
+        found += saved_predicates(exported, shapes)
+    out.constraints = list(dict.fromkeys(pred for pred in found if pred is not None))
     return out
 
 
@@ -115,7 +113,7 @@ def _declare(value: Any, number: int, dim: Any, declared: dict[str, Any]) -> Non
     root = getattr(dim, "root", dim)
     shape = getattr(value, "shape", ())
     symbols = _free_symbols(shape[number]) if number < len(shape) else []
-    if len(symbols) == 1 and (isinstance(root, str) or hasattr(root, "__name__")):
+    if len(symbols) == 1 and hasattr(root, "__name__"):
         declared[str(symbols[0])] = root
 
 
@@ -123,7 +121,7 @@ def _dim(name: str, limits: Any, declared: Any, multiple: int) -> Dim:
     low, high = _bound(getattr(limits, "lower", None)), _bound(getattr(limits, "upper", None))
     smallest = low if low is not None and low > RESERVED else 0
     if declared is not None:
-        name = declared if isinstance(declared, str) else str(declared.__name__)
+        name = str(declared.__name__)
         smallest = max(_bound(getattr(declared, "min", None)) or 0, smallest)
     if multiple > 1:
         name, smallest = f"{name}_by_{multiple}", -(-smallest // multiple)
@@ -189,74 +187,3 @@ def _sequence(x: Any) -> list[Any]:
 
 def _mapping(x: Any) -> Mapping[Any, Any]:
     return cast("Mapping[Any, Any]", x)
-
-
-# ---- what torch found
-
-
-def _guards(exported: Any) -> list[Any]:
-    """Relations of sizes that the program relies on.
-
-    Errors: a program that was saved and loaded has them as text only (GraphError).
-    """
-    environments = (
-        getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None) for node in exported.graph.nodes
-    )
-    environment = next(filter(None, environments), None)
-    # Symbols that turned out to be equal have been replaced by one of them since.
-    found = [environment.replace(guard.expr) for guard in environment.guards] if environment is not None else []
-    told = [text for text in getattr(exported, "_guards_code", ()) if not _FEAR.search(text)]
-    if told and not found:
-        raise GraphError(
-            f"the program was saved, and what it relies on is mere text ({'; '.join(told)}): import it before",
-            location="from_torch",
-        )
-    return found
-
-
-_FEAR = re.compile(r"(!= [01]|>= [012])$")
-"""Conditions that torch.export sets up for sizes of 0 and 1, as text."""
-
-
-def _multiples(guards: Sequence[Any]) -> dict[str, int]:
-    """``s % 4 == 0`` as 4, by the symbol's name."""
-    out: dict[str, int] = {}
-    for guard in guards:
-        if type(guard).__name__ == "Equality" and guard.args[1] == 0 and type(guard.args[0]).__name__ == "Mod":
-            symbol, divisor = guard.args[0].args
-            if symbol.is_Symbol and divisor.is_Integer:
-                out[str(symbol)] = lcm(out.get(str(symbol), 1), int(divisor))
-    return out
-
-
-_COMPARISONS: dict[str, Callable[[Dim, Dim], Pred]] = {
-    "Equality": lambda a, b: compare("==", a, b),
-    "Unequality": lambda a, b: Not(compare("==", a, b)),
-    "LessThan": lambda a, b: compare("<=", a, b),
-    "StrictLessThan": lambda a, b: compare("<", a, b),
-    "GreaterThan": lambda a, b: compare("<=", b, a),
-    "StrictGreaterThan": lambda a, b: compare("<", b, a),
-}
-
-
-def _constraint(sizes: Sizes, guard: Any) -> Pred | None:
-    """A guard as a predicate of dims; None for those that ranges say, and for torch's own fear of sizes 0 and 1."""
-    kind = type(guard).__name__
-    if kind == "BooleanTrue":
-        return None
-    if kind not in _COMPARISONS:
-        raise GraphError(f"torch.export relies on {guard}: comparisons of sizes are known", location="from_torch")
-    left, right = map(sizes.dim_of, guard.args)
-    if left is right or _is_known(kind, left, right):
-        return None
-    return _COMPARISONS[kind](left, right)
-
-
-def _is_known(kind: str, left: Dim, right: Dim) -> bool:
-    number, other = (left, right) if left.constant is not None else (right, left)
-    if number.constant is None or kind == "Equality":
-        return False
-    if kind == "Unequality":
-        return number.constant in (0, 1)
-    is_lower = (number is right) == kind.endswith("GreaterThan")
-    return isinstance(other.atom, Symbol) or (is_lower and number.constant <= RESERVED - kind.startswith("Strict"))

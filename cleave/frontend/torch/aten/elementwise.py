@@ -9,7 +9,10 @@ from cleave.frontend.tensor import Tensor, quotient
 from cleave.frontend.torch import elementwise as ew
 from cleave.frontend.torch.array import Array
 from cleave.frontend.torch.aten.call import HANDLERS, Call, Handler, handles
+from cleave.frontend.torch.aten.emptiness import Emptiness, any_of, guarded, is_empty, negated
 from cleave.frontend.torch.elementwise import apply, array
+from cleave.frontend.torch.reductions import dims_of
+from cleave.ir.op import FLOATS
 
 # ---- elementwise
 
@@ -48,7 +51,6 @@ for _name, _function in {
     "le": ew.compared("<="),
     "gt": ew.compared("<", swapped=True),
     "ge": ew.compared("<=", swapped=True),
-    "eq": ew.compared("=="),
     "ne": ew.compared("==", negated=True),
     "logical_and": ew.joined("&"),
     "bitwise_and": ew.joined("&"),
@@ -123,13 +125,32 @@ def _clamp(call: Call) -> Array:
     return out
 
 
+@handles("eq")
+def _eq(call: Call) -> Array | Emptiness:
+    x = array(call["self"])
+    found = is_empty(x, call["other"]) if x.storage in FLOATS else None
+    return found or apply(ew.compared("=="), call.storage, x, call["other"])
+
+
+@handles("any")
+def _any(call: Call) -> Emptiness:
+    x = call["self"]
+    if not isinstance(x, Emptiness):
+        raise GraphError("")
+    return any_of(x, tuple(dims_of(x.source, call["dim"])))
+
+
 @handles("logical_not", "bitwise_not")
-def _not(call: Call) -> Array:
+def _not(call: Call) -> Array | Emptiness:
+    if isinstance(call["self"], Emptiness):
+        return negated(call["self"])
     return apply(ew.negated, call.storage, call["self"])
 
 
 @handles("where")
 def _where(call: Call) -> Array:
+    if isinstance(call["condition"], Emptiness):
+        return guarded(call["condition"], call["self"], call["other"])
     return apply(ew.chosen, call.storage, call["condition"], call["self"], call["other"])
 
 

@@ -78,13 +78,14 @@ def _logsumexp(call: Call) -> Array:
     return reductions.logsumexp(x, reductions.dims_of(x, call["dim"]), keepdim=call.get("keepdim", False))
 
 
-_EPSILON = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-23, "float64": 2**-52}
+_SMALLEST, _SMALLEST_DOUBLE = 2**-23, 2**-52
+"""What torch adds if no eps is given: the spacing of the type that it computes in."""
 
 
 @handles("rms_norm", "_fused_rms_norm")
 def _rms_norm(call: Call) -> Any:
     x: Array = call.get("input", call.get("self"))
-    eps = call.get("eps", _EPSILON[x.storage])
+    eps = call.get("eps", _SMALLEST_DOUBLE if x.storage == "float64" else _SMALLEST)
     out = reductions.rms_norm(x, len(call["normalized_shape"]), call.get("weight"), eps)
     return [out, None] if len(call.kinds) > 1 else out
 
