@@ -201,7 +201,8 @@ def folded(x: Any, g: Any, w: Any) -> Any:
     return ops.einsum("mk,kn->mn", x, g[:, None] * w)
 
 
-def test_the_nearest_guard_is_named() -> None:
+def test_the_nearest_guard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cleave.search.nearest._SECONDS", 60.0)
     a, b = traced(scaled, **SCALED), traced(folded, **SCALED)
     found = compared(a, b)
     assert found.verdict is Verdict.UNKNOWN and found.stop == "saturated"
@@ -230,7 +231,8 @@ def test_a_limit_is_the_stop_reason() -> None:
     assert found.verdict is Verdict.UNKNOWN and found.stop == "rounds" and "(rounds, " in found.text()
 
 
-def test_in_a_child_process_too() -> None:
+def test_in_a_child_process_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cleave.search.nearest._SECONDS", 60.0)  # processes start slowly on a busy machine
     a, b = traced(scaled, **SCALED), traced(folded, **SCALED)
     found = compared(a, b, Config(limits=SearchLimits(seconds=30.0)))
     assert "param-fold" in {n.rule for n in found.near}
