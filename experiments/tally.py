@@ -46,7 +46,7 @@ class Tally:
         append(self.folder / file, made, self.gpu)
         self.rows += 1
         self.compiles += record.details.get("compiles_after_first_call", 0)
-        if record.outcome is not Outcome.OK:
+        if record.outcome not in (Outcome.OK, Outcome.SKIPPED):
             self.bad += 1
             print(f"BAD {record.outcome} {record.workload} {record.check}", flush=True)
 

@@ -19,7 +19,7 @@ README = HERE / "README.md"
 RECORDS = HERE.parent / "records" / "e03_search"
 FILE = "rows.jsonl"
 
-PARTS = ("search", "reducibility", "verification")
+PARTS = ("search", "reducibility", "enumeration", "verification")
 
 FIRST = 4
 """An expected form counts as found among the first so many candidates."""
@@ -34,8 +34,10 @@ MANY = SearchLimits(candidates=1000)
 
 NODES = 7
 """Graphs of up to so many operators are enumerated, as in the paper and in Mirage."""
-ENUMERATION_SECONDS = 30.0
-"""For each enumeration; there is one more for each axis that may be split."""
+ENUMERATION_SECONDS = 60.0
+"""For each enumeration; there is one more for each axis that an expected form splits."""
+MOST_CHECKED, CHECK_SECONDS = 10, 20.0
+"""Graphs found by an enumeration that are verified, and seconds for that."""
 
 Sizes = Mapping[str, int]
 
@@ -52,13 +54,17 @@ def paper_attention() -> Graph:
 
 @dataclass(frozen=True)
 class Case:
-    """A workload: ``build(number)`` gives its graph and the dims at one of its sizes, the middle one for None."""
+    """A workload: ``build(number)`` gives its graph and the dims at one of its sizes, the middle one for None.
+
+    Workloads of one ``kind`` have the same graph but for literal sizes and what depends on them.
+    """
 
     name: str
     group: str
     operator: str
     build: Callable[[int | None], tuple[Graph, dict[str, int]]]
     weights: tuple[str, ...] = field(default=())
+    kind: str = ""
 
     @property
     def goal(self) -> float:
@@ -66,7 +72,7 @@ class Case:
 
 
 def _of(group: str, w: Workload) -> Case:
-    return Case(str(w), group, w.operator, w.build, w.weights)
+    return Case(str(w), group, w.operator, w.build, w.weights, f"{w.operator} {dict(w.options)}")
 
 
 def _plain(build: Callable[[], Graph], sizes: Sizes, _number: int | None) -> tuple[Graph, dict[str, int]]:
@@ -86,3 +92,6 @@ CASES: dict[str, Case] = {
     )
 }
 """By name; ``plain`` is there for the comparison with enumeration."""
+
+ENUMERATED = frozenset({case.kind: case.name for case in reversed(CASES.values())}.values())
+"""One workload of each kind, the first."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from cleave.candidate import Split
 from cleave.ir.axis import Axis, SplitAxis, split_axis
 from cleave.ir.dim import dim
 from cleave.ir.graph import Graph, Load, Map, Reduce, Term, apply, fold, graph, reductions, substitute_axes, walk
@@ -282,3 +283,10 @@ EXPECTED: Mapping[str, Callable[[Source], Forms]] = {
 def expected_forms(operator: str, g: Graph) -> Forms:
     """The forms of an operator, over one of its graphs; none for a whole layer."""
     return EXPECTED[operator](Source(g)) if operator in EXPECTED else {}
+
+
+def splits_of(g: Graph) -> tuple[Split, ...]:
+    """The splits of a form, read off the names that ``Source.pieces`` gives."""
+    pieces = {a.name: a for a in g.axes if a.kind != "plain"}
+    bases = sorted(name.removesuffix("_o") for name, a in pieces.items() if a.kind == "outer")
+    return tuple(Split(b, pieces[f"{b}_o"], pieces[f"{b}_i"], f"S_{b}", f"C_{b}") for b in bases)

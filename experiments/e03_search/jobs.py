@@ -7,15 +7,30 @@ import os
 import time
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from cleave.candidate import Candidate
 from cleave.config import Ablation, Config
+from cleave.errors import CleaveError
+from cleave.ir.generic import generic_graph, literals
+from cleave.ir.graph import Graph
 from cleave.records import Outcome, Record
 from cleave.search import Found, Stop
-from experiments.e03_search.config import CASES, FIRST, MANY, Case
-from experiments.e03_search.forms import expected_forms
-from experiments.e03_search.identity import ranks
+from experiments.e03_search.config import (
+    CASES,
+    CHECK_SECONDS,
+    ENUMERATION_SECONDS,
+    FIRST,
+    MANY,
+    MOST_CHECKED,
+    NODES,
+    Case,
+)
+from experiments.e03_search.enumerate import Bounds, End, enumerated
+from experiments.e03_search.forms import Source, expected_forms, splits_of
+from experiments.e03_search.identity import identity, ranks
+from experiments.e03_search.vocabulary import Vocabulary, node_count
 from experiments.tally import Checked
 
 _LIMITED = (Stop.ROUNDS, Stop.NODES, Stop.SECONDS)
@@ -146,6 +161,77 @@ def _verified(case: Case, c: Candidate, sizes: dict[str, int]) -> Record:
     return made
 
 
+def measure_enumeration(name: str) -> Checked:
+    """Plain enumeration beside the search: unsplit, and for each axis that an expected form splits."""
+    case = CASES[name]
+    literal = case.build(None)[0]
+    source = Source(generic_graph(literal, literals(literal)))
+    out = Checked()
+    try:
+        if len(literal.outputs) != 1:
+            raise CleaveError(f"{len(literal.outputs)} outputs: graphs of one are enumerated", location=literal.name)
+        forms = {title: [g for g in graphs] for title, graphs in expected_forms(case.operator, source.graph).items()}
+        for split in dict.fromkeys((None, *(split_of(g) for graphs in forms.values() for g in graphs))):
+            mine = {title: [g for g in graphs if split_of(g) == split] for title, graphs in forms.items()}
+            made = _enumerated(case, source, split, {title: graphs for title, graphs in mine.items() if graphs})
+            out.records.append(made)
+            out.lines.append(f"{name}, split {split or 'none'}: {made.check or made.details}")
+    except CleaveError as error:
+        out.records.append(row("enumeration", case, Outcome.SKIPPED, {"error": str(error)}))
+    return out
+
+
+def split_of(g: Graph) -> str | None:
+    """The axis that a form splits."""
+    return next((a.name.removesuffix("_o") for a in g.axes if a.kind == "outer"), None)
+
+
+def _enumerated(case: Case, source: Source, split: str | None, forms: dict[str, list[Graph]]) -> Record:
+    pieces = () if split is None else (source.pieces(split),)
+    vocabulary = Vocabulary(source.graph, *pieces)
+    sizes = {title: min(node_count(g.terms[0]) for g in graphs) for title, graphs in forms.items()}
+    own = {} if split is not None else {"the graph": node_count(vocabulary.term)}
+    smallest = min((own | sizes).values())
+    name = {"name": f"split {split}" if split else "unsplit"}
+    if smallest > NODES:
+        error = f"{smallest} operators or more in {', '.join(own | sizes)}; the bound is {NODES}"
+        made = row("enumeration", case, Outcome.SKIPPED, {"error": error}, split=split)
+        return msgspec.structs.replace(made, candidate=name)
+    found = enumerated(vocabulary, Bounds(NODES, ENUMERATION_SECONDS))
+    graphs = {identity(g): g for g in (source.form(t, *pieces)[0] for t in found.equal)}
+    wanted = {t: (any(identity(g) in graphs for g in forms[t]), sizes[t]) for t in forms}
+    passed, checked = _checked(source.graph, list(graphs.values()))
+    details = {
+        "split": split,
+        "nodes": node_count(vocabulary.term),
+        "bound": NODES,
+        "complete": found.complete,
+        "graphs": found.graphs,
+        "tested": found.tested,
+        "seconds": round(found.seconds, 2),
+        "stop": str(found.end),
+        "equal": len(graphs),
+        "verified": f"{passed} of {checked}",
+        "expected": wanted,
+    }
+    outcome = Outcome.TIMEOUT if found.end is End.SECONDS else Outcome.OK
+    return msgspec.structs.replace(row("enumeration", case, outcome, {}, **details), candidate=name)
+
+
+def _checked(origin: Graph, graphs: list[Graph]) -> tuple[int, int]:
+    """How many of the first few graphs verification passes, and how many were tried in the time there is."""
+    from cleave.verify import References, verify
+
+    known, began, passed, tried = References(origin), time.perf_counter(), 0, 0
+    for g in graphs[:MOST_CHECKED]:
+        if time.perf_counter() - began > CHECK_SECONDS:
+            break
+        splits = splits_of(g)
+        passed += verify(Candidate("enumerated", g, origin, splits=splits), references=known).passed
+        tried += 1
+    return passed, tried
+
+
 def measured(part: str, name: str) -> Checked:
     """One part of one workload."""
     return _PARTS[part](name)
@@ -154,5 +240,6 @@ def measured(part: str, name: str) -> Checked:
 _PARTS: dict[str, Any] = {
     "search": measure_search,
     "reducibility": measure_reducibility,
+    "enumeration": measure_enumeration,
     "verification": measure_verification,
 }

@@ -115,14 +115,15 @@ def _limited(side: Mapping[str, Any]) -> str:
 
 
 def enumerated(rows: Rows) -> str:
-    head = ("workload", "split", "nodes", "complete to", "graphs", "seconds", "stop", "equal", "verified", "expected")
+    head = ("workload", "split", "nodes", "complete to", "graphs", "seconds", "equal", "verified", "expected form")
     return _table(rows, "enumeration", "Plain enumeration", head, _enumerated)
 
 
 def _enumerated(r: Record) -> Sequence[str]:
     d = r.details
-    said = ", ".join(f"{t}: {'found' if f else 'not found'} ({n} nodes)" for t, (f, n) in d["expected"].items())
-    figures = (str(d["nodes"]), str(d["complete"]), f"{d['graphs']:,}", f"{d['seconds']:.1f}", d["stop"])
+    said = ", ".join(f"{t} ({n} nodes): {'found' if f else 'not found'}" for t, (f, n) in d["expected"].items())
+    limited = "" if d["stop"] == "complete" else " (limit)"
+    figures = (str(d["nodes"]), str(d["complete"]), f"{d['graphs']:,}", f"{d['seconds']:.1f}{limited}")
     return d["split"] or "none", *figures, str(d["equal"]), str(d["verified"]), said or "none"
 
 
