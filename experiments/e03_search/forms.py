@@ -276,6 +276,7 @@ EXPECTED: Mapping[str, Callable[[Source], Forms]] = {
     "lora": lora,
     "linear_attention": linear_attention,
     "quantised_matmul": quantised_matmul,
+    "moe_routing": as_written,
 }
 """By operator. Whole layers have none: they are too large to be written down."""
 

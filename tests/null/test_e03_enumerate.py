@@ -95,9 +95,7 @@ def test_nothing_is_missed_that_building_every_term_finds(split: str | None) -> 
     values = fingerprints(v, np.random.default_rng(1))
     pieces = () if v.split is None else (v.split,)
     axes = free(v.term)
-    equal = {
-        identity(*Source(g).form(t, *pieces)) for t in _every_term(v, most) if free(t) == axes and values.equal(t)
-    }
+    equal = {identity(*Source(g).form(t, *pieces)) for t in _every_term(v, most) if free(t) == axes and values.equal(t)}
     assert set(found) == equal
 
 
