@@ -57,6 +57,16 @@ weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
 np.abs(interpret(g, {"q": q, "k": k, "v": v})["out"] - np.einsum("hst,hte->hse", weights, v)).max()
 
 # %% [markdown]
+# The usual operators are in `cleave.nn`, as graphs of the same primitives: attention with masks and a log-sum-exp,
+# norms, SwiGLU, LoRA, routing to experts, whole decoder layers. `cleave operators` lists them on the command line.
+
+# %%
+from cleave import nn
+
+for name, operator in nn.OPERATORS.items():
+    print(f"{name:20}{operator.summary}")
+
+# %% [markdown]
 # ## 2. Equal forms
 #
 # Rules rewrite the graph in an e-graph until nothing new appears. Here one of them is switched off. The report says why

@@ -15,6 +15,7 @@ from cleave.cli.inputs import (
     read_rules,
     split_counts,
 )
+from cleave.cli.operators import operators as operators
 from cleave.cli.output import Progress, print_json, print_text, progress
 from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNKNOWN, BadInput, parse
 from cleave.cli.rulebook import rules as rules

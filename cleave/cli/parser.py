@@ -19,9 +19,9 @@ EXIT_CODES = """exit codes:
   130  interrupted: what was found until then is printed
 """
 PROGRAM = """\
-PROGRAM is the name of an operator (attention, swiglu, rmsnorm_matmul; a wrong name lists them all), FILE.py:FUNCTION,
-or a file that holds a graph as text (graph.txt of a saved result). A function without parameters returns a graph;
-otherwise its annotations give the axes of each parameter, and it is traced:
+PROGRAM is the name of an operator (attention, swiglu, rmsnorm_matmul; `cleave operators` lists them all),
+FILE.py:FUNCTION, or a file that holds a graph as text (graph.txt of a saved result). A function without parameters
+returns a graph; otherwise its annotations give the axes of each parameter, and it is traced:
 
     def attention(q: "h s d=64", k: "h t d", v: "h t e=64"):
         p = ops.softmax(ops.einsum("hsd,htd->hst", q, k) * 0.125, axis="t")
@@ -60,6 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     _equal(commands)
     _rules(commands)
     _run(commands)
+    _operators(commands)
     _environment(commands)
     _cache(commands)
     return parser
@@ -152,6 +153,11 @@ def _run(commands: Commands) -> None:
     made.add_argument("folder", metavar="DIR", help="what `optimize --save DIR` wrote")
     made.add_argument("--candidate", metavar="N", type=int, help="candidate to run, numbered from 0; default: the best")
     _bindings(made)
+
+
+def _operators(commands: Commands) -> None:
+    made = _command(commands, "operators", "The operators that PROGRAM may name, or one of them with shapes and sizes.")
+    made.add_argument("name", nargs="?", metavar="NAME", help="one operator: shapes, dims, options, sizes, graph")
 
 
 def _environment(commands: Commands) -> None:

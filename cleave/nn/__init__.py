@@ -23,7 +23,7 @@ from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
 from cleave.nn.mla import mla_decode, mla_projected
 from cleave.nn.mlp import swiglu
 from cleave.nn.moe import moe_routing
-from cleave.nn.norm import layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
+from cleave.nn.norm import layernorm, layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
 from cleave.nn.operators import OPERATORS, Operator, instantiate
 from cleave.nn.projection import qkv_attention
 from cleave.nn.quantised import quantised_matmul
@@ -39,6 +39,7 @@ __all__ = [
     "attention",
     "gpt2_layer",
     "instantiate",
+    "layernorm",
     "layernorm_linear",
     "linear_attention",
     "llama_layer",

@@ -44,6 +44,19 @@ def rmsnorm_matmul(*, k: int | None = None, n: int | None = None, eps: float = 1
     return trace(graph, name="rmsnorm_matmul", x=f"m {inner}", gain=inner, w=f"{inner} {columns}", dtype=dtype)
 
 
+def layernorm(*, eps: float = 1e-5, dtype: str = "float16") -> Graph:
+    """out = (x − μ) / sqrt(σ² + eps) · gain + shift, μ and σ² over n. Shapes: x and out [m, n], gain and shift [n].
+
+    Source: Ba et al., arXiv 1607.06450.
+    """
+    not_negative("layernorm", "eps", eps)
+
+    def graph(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
+        return layer_normed(x, eps) * gain + shift
+
+    return trace(graph, name="layernorm", x="m n", gain="n", shift="n", dtype=dtype)
+
+
 def layernorm_linear(*, k: int | None = None, n: int | None = None, eps: float = 1e-5, dtype: str = "float16") -> Graph:
     """out = ((x − μ) / sqrt(σ² + eps) · gain + shift) w + bias, μ and σ² the mean and the variance over k.
 

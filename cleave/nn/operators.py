@@ -17,7 +17,7 @@ from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
 from cleave.nn.mla import mla_decode, mla_projected
 from cleave.nn.mlp import swiglu
 from cleave.nn.moe import enough_experts, moe_routing
-from cleave.nn.norm import layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
+from cleave.nn.norm import layernorm, layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
 from cleave.nn.projection import qkv_attention
 from cleave.nn.quantised import quantised_matmul
 from cleave.nn.rope import rope, rope_attention
@@ -35,7 +35,8 @@ class Operator:
     """``build`` makes the graph from options and from the dims in ``fixed``, for which a kernel is compiled.
 
     ``dims`` are those that a user may bind, ``resolve`` gives the dims of the graph from them. ``weights`` are the
-    inputs that are parameters of a model: ``search`` may combine them ahead of time.
+    inputs that are parameters of a model: ``search`` may combine them ahead of time. ``meant`` is what the operator is
+    by another name.
     """
 
     name: str
@@ -44,6 +45,14 @@ class Operator:
     fixed: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
     resolve: Callable[[Bindings], dict[str, int]] = field(default=_unchanged)
+    meant: str = ""
+
+    @property
+    def summary(self) -> str:
+        """One line: what it computes."""
+        return self.meant or (inspect.getdoc(self.build) or "").split("\n\n")[0].split(" Shapes: ")[0].replace(
+            "\n", " "
+        )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -91,9 +100,30 @@ OPERATORS: dict[str, Operator] = {
     operator.name: operator
     for operator in (
         Operator("attention", attention, _HEADS, _FIXED_HEADS, resolve=heads.grouped),
-        Operator("mha", attention, _ONE_KIND_OF_HEADS, _FIXED_HEADS, resolve=heads.own_key_heads),
-        Operator("gqa", attention, _HEADS, _FIXED_HEADS, resolve=heads.grouped),
-        Operator("mqa", attention, _ONE_KIND_OF_HEADS, ("kv_heads", *_FIXED_HEADS), resolve=heads.one_key_head),
+        Operator(
+            "mha",
+            attention,
+            _ONE_KIND_OF_HEADS,
+            _FIXED_HEADS,
+            resolve=heads.own_key_heads,
+            meant="attention with a key head for every query head",
+        ),
+        Operator(
+            "gqa",
+            attention,
+            _HEADS,
+            _FIXED_HEADS,
+            resolve=heads.grouped,
+            meant="attention whose query heads share key heads in groups",
+        ),
+        Operator(
+            "mqa",
+            attention,
+            _ONE_KIND_OF_HEADS,
+            ("kv_heads", *_FIXED_HEADS),
+            resolve=heads.one_key_head,
+            meant="attention whose query heads share one key head",
+        ),
         Operator(
             "qk_norm_attention",
             qk_norm_attention,
@@ -104,7 +134,14 @@ OPERATORS: dict[str, Operator] = {
         ),
         Operator("rope", rope, ("h", "s", "d"), ("freq",), resolve=heads.rotated),
         Operator("rope_attention", rope_attention, _HEADS, ("group", "freq", "e"), resolve=heads.rotated),
-        Operator("mla", attention, _ONE_KIND_OF_HEADS, _FIXED_HEADS, resolve=heads.own_key_heads),
+        Operator(
+            "mla",
+            attention,
+            _ONE_KIND_OF_HEADS,
+            _FIXED_HEADS,
+            resolve=heads.own_key_heads,
+            meant="latent attention in prefill: mha with values of another size",
+        ),
         Operator("mla_decode", mla_decode, ("b", "h", "t", "r", "p"), ("r", "p")),
         Operator(
             "mla_projected",
@@ -149,6 +186,7 @@ OPERATORS: dict[str, Operator] = {
         Operator("swiglu", swiglu, ("m", "n", "k"), weights=("w1", "w2")),
         Operator("rmsnorm", rmsnorm, ("m", "n"), weights=("gain",)),
         Operator("rmsnorm_matmul", rmsnorm_matmul, ("m", "n", "k"), weights=("gain", "w")),
+        Operator("layernorm", layernorm, ("m", "n"), weights=("gain", "shift")),
         Operator("layernorm_linear", layernorm_linear, ("m", "n", "k"), weights=("gain", "shift", "w", "bias")),
         Operator("residual_rmsnorm", residual_rmsnorm, ("m", "n"), weights=("gain",)),
         Operator("norm_residual_norm", norm_residual_norm, ("m", "n"), weights=("alpha",)),

@@ -184,10 +184,13 @@ def linear_attention(x: Arrays, *, normalised: bool = True) -> Arrays:
     return {"out": out}
 
 
-def layernorm_linear(x: Arrays, *, eps: float = 1e-5) -> Arrays:
+def layernorm(x: Arrays, *, eps: float = 1e-5) -> Arrays:
     centred = x["x"] - x["x"].mean(-1, keepdims=True)
-    normed = centred / np.sqrt(x["x"].var(-1, keepdims=True) + eps)
-    return {"out": (normed * x["gain"] + x["shift"]) @ x["w"] + x["bias"]}
+    return {"out": centred / np.sqrt(x["x"].var(-1, keepdims=True) + eps) * x["gain"] + x["shift"]}
+
+
+def layernorm_linear(x: Arrays, *, eps: float = 1e-5) -> Arrays:
+    return {"out": layernorm(x, eps=eps)["out"] @ x["w"] + x["bias"]}
 
 
 def swiglu(x: Arrays) -> Arrays:
@@ -230,6 +233,7 @@ REFERENCES: dict[str, Callable[..., Arrays]] = {
     "swiglu": swiglu,
     "rmsnorm": lambda x, eps=1e-6: {"out": rms(x["x"], eps) * x["gain"]},
     "rmsnorm_matmul": lambda x, eps=1e-6: {"out": (rms(x["x"], eps) * x["gain"]) @ x["w"]},
+    "layernorm": layernorm,
     "layernorm_linear": layernorm_linear,
     "residual_rmsnorm": residual_rmsnorm,
     "norm_residual_norm": norm_residual_norm,

@@ -99,6 +99,7 @@ CASES: tuple[tuple[str, Mapping[str, Any], tuple[Mapping[str, int], ...]], ...] 
     ("swiglu", {}, (*ROWS, NO_TERMS)),
     ("rmsnorm", {"eps": 1e-3}, PAIR),
     ("rmsnorm_matmul", {"eps": 0.1}, ROWS),
+    ("layernorm", {"eps": 0.1}, PAIR),
     ("layernorm_linear", {"eps": 0.1}, ROWS),
     ("residual_rmsnorm", {}, PAIR),
     ("norm_residual_norm", {"eps": 0.01}, PAIR),
