@@ -1,6 +1,6 @@
 """Fused GPU kernels from tensor programs by equality saturation.
 
-    dims, trace, ops, nn                       make graphs
+    dims, trace, ops, nn, from_torch           make graphs
     search, verify, schedule, emit, optimize   the phases, and all of them in order
     export                                     graphs and candidates as programs of PyTorch and ONNX
     equal                                      are two graphs equal, and why
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cleave.config import Config as Config
     from cleave.errors import CleaveError as CleaveError
     from cleave.frontend import ops as ops
+    from cleave.frontend.torch import from_torch as from_torch
     from cleave.frontend.trace import trace as trace
     from cleave.ir.dim import dims as dims
     from cleave.pipeline import emit as emit
@@ -44,6 +45,7 @@ PUBLIC = {
     "trace": "cleave.frontend.trace:trace",
     "ops": "cleave.frontend.ops",
     "nn": "cleave.nn",
+    "from_torch": "cleave.frontend.torch:from_torch",
     "search": "cleave.search:search",
     "verify": "cleave.verify:verify",
     "schedule": "cleave.schedule:schedule",
@@ -119,6 +121,7 @@ __all__ = [
     "emit",
     "equal",
     "export",
+    "from_torch",
     "load",
     "nn",
     "ops",

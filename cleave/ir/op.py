@@ -17,7 +17,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class MapOp:
-    """A pointwise operation; ``meaning`` is the float64 one, ``transcendental`` ones take special-function units."""
+    """A pointwise operation; ``meaning`` is the float64 one, ``transcendental`` ones take special-function units.
+
+    A ``step`` jumps: next to a jump, rounding of its argument changes the value by a whole unit.
+    """
 
     name: str
     arity: int
@@ -25,6 +28,7 @@ class MapOp:
     symbol: str | None = None
     transcendental: bool = False
     commutative: bool = False
+    step: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ MAPS: dict[str, MapOp] = _table(
     MapOp("neg", 1, np.negative),
     MapOp("abs", 1, np.abs),
     MapOp("sq", 1, np.square),
-    MapOp("round", 1, np.rint),
+    MapOp("round", 1, np.rint, step=True),
     MapOp("exp", 1, np.exp, transcendental=True),
     MapOp("exp_diff", 2, _exp_diff, transcendental=True),
     MapOp("log", 1, np.log, transcendental=True),

@@ -106,6 +106,10 @@ class Derivations:
         if left is not None and right is not None and left != right:
             yield _Match(number, rule, False, left, right, bound)
             yield _Match(number, rule, True, right, left, bound)
+        whole = bound.get(rule.rhs) if isinstance(rule.rhs, str) else None
+        if left is not None and isinstance(whole, int):  # the equation ends in a variable: any member of its class
+            for n in self.graph.classes[whole]:
+                yield _Match(number, rule, False, left, n, bound)
 
     def _pattern_node(self, pattern: Sexp, bound: Mapping[str, Plain]) -> ENode | None:
         """The e-node of a pattern under the classes of its variables, if the e-graph (still) has it."""

@@ -58,7 +58,8 @@ class Explainer:
                 steps.setdefault((step.rule, frozenset((step.before, step.after))), step)
                 if step.is_false:
                     notes.append(f"a step is false on a small instance: {step.rule} at {step.place}")
-        rules = [self.derivations.rules.by_name[name] for name in used]
+        # operands are sorted when an e-graph is read, so a derivation may commute where the rule is off
+        rules = [self.derivations.rules.by_name[name] for name in used if name in self.derivations.rules.by_name]
         return Derived(tuple(steps.values()), weakest(rules), assumptions(rules), tuple(dict.fromkeys(notes)))
 
     def _unexplained(self, output: str) -> Derived:

@@ -13,7 +13,6 @@ from cleave.ir.dim import check_binding
 from cleave.ir.hash import graph_hash
 from cleave.verify.equivalence import check_scope
 from cleave.verify.final import check_at_shape
-from cleave.verify.fold_check import check_folds
 from cleave.verify.forms import guarded, small_form
 from cleave.verify.reference import References
 from cleave.verify.verdict import Check, Outcome, Step, Verdict
@@ -59,7 +58,7 @@ def _ladder(
     form = small_form(c, known, rng, bound=bind is not None)
     yield form.check
     yield guarded(Step.FIELD, lambda: form.field(rng))
-    yield guarded(Step.FOLDS, lambda: check_folds(form.candidate, form.small(), rng))
+    yield guarded(Step.FOLDS, lambda: form.folds(rng))
     yield guarded(Step.MEDIUM, lambda: form.medium(rng))
     yield guarded(Step.GRAPH_HALF, lambda: _at_shape(c, bind, known, rng))
     yield Check(Step.KERNEL_HALF, Outcome.SKIPPED, detail=_NO_KERNEL)

@@ -22,7 +22,16 @@ from cleave.ir.index import axes_of, evaluate
 from cleave.ir.instance import below, footprint, greatest_extents, meets, shape_of
 from cleave.ir.op import FLOATS, round_to
 from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, split_values
-from cleave.verify.metric import ALGEBRA, Comparison, Tolerance, compare, graph_tolerance, least_operand, magnitude
+from cleave.verify.metric import (
+    ALGEBRA,
+    Comparison,
+    Tolerance,
+    algebra_magnitude,
+    compare,
+    graph_tolerance,
+    least_operand,
+    magnitude,
+)
 from cleave.verify.reference import References
 from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, materialised, stored, sweeps, values_at
 from cleave.verify.verdict import Check, Outcome, Step
@@ -140,7 +149,7 @@ def _reference(
 def _reference_points(
     o: Output, inputs: Mapping[str, Any], dims: Mapping[str, int], rng: np.random.Generator, limit: int
 ) -> _Points:
-    s = stored(o, magnitude(o.term))
+    s = stored(o, algebra_magnitude(o.term))
     extents = greatest_extents(s.axes, dims, inputs)
     wanted = {a: edge_positions(extents[a], rng) for a in s.axes}
     chosen = [*choices(s, inputs, dims, wanted, limit)]

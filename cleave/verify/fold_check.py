@@ -21,7 +21,7 @@ from cleave.ir.interp import Space, make_space, value
 from cleave.ir.op import MONOIDS
 from cleave.verify.equivalence import split_instance
 from cleave.verify.instantiate import Array
-from cleave.verify.metric import ALGEBRA, Comparison, compare, magnitude
+from cleave.verify.metric import ALGEBRA, Comparison, algebra_magnitude, compare
 from cleave.verify.reference import Reference, representative
 from cleave.verify.verdict import Check, Outcome, Step
 
@@ -105,7 +105,7 @@ def _check_at(f: Fold, instance: Instance, rng: np.random.Generator) -> tuple[st
     memo: dict[Term, Array] = {}
     try:
         state = tuple(value(m, whole, memo) for m in f.members)
-        sizes = tuple(value(magnitude(m), whole, memo) for m in f.members)
+        sizes = tuple(value(algebra_magnitude(m), whole, memo) for m in f.members)
         return _check_chunkings(_Setting(f, instance, whole), state, sizes, rng)
     except CleaveError as error:
         return f"fold over {f.axis} has no value at {instance}: {error}", np.inf

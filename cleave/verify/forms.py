@@ -9,7 +9,7 @@ the generic form fails    at the literal sizes: whole where that is small, else 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -22,9 +22,10 @@ from cleave.ir.instance import fixed_dims, footprint, greatest_extents
 from cleave.verify.equivalence import check_equivalence
 from cleave.verify.field_check import check_field
 from cleave.verify.final import check_at_shape
+from cleave.verify.fold_check import check_folds
 from cleave.verify.generic import generic_candidate
 from cleave.verify.instantiate import prime_dims
-from cleave.verify.reference import Reference, References
+from cleave.verify.reference import References
 from cleave.verify.verdict import Check, Outcome, Step
 
 _WHOLE = 200_000
@@ -34,15 +35,24 @@ _PRIMES = (2, 3, 5, 7, 11, 13)
 
 @dataclass(frozen=True)
 class Form:
-    """A candidate as it is tried, what its input graph is there, and how the small instantiations ended."""
+    """A candidate as it is tried, what its input graph is there, and how the small instantiations ended.
+
+    ``generic``: the form in which folds are tried where the candidate itself has no small instance.
+    """
 
     candidate: Candidate
     references: References
     check: Check
-    sampled: bool = False
+    generic: tuple[Candidate, References] | None = None
 
-    def small(self) -> Sequence[Reference]:
-        return () if self.sampled else self.references.small()
+    @property
+    def sampled(self) -> bool:
+        return self.generic is not None
+
+    def folds(self, rng: np.random.Generator) -> Check:
+        """A fold says nothing of the input graph: it holds or not, whatever else the generic form does."""
+        c, references = self.generic or (self.candidate, self.references)
+        return check_folds(c, references.small(), rng)
 
     def field(self, rng: np.random.Generator) -> Check:
         if self.sampled:
@@ -74,15 +84,19 @@ def small_form(c: Candidate, known: References, rng: np.random.Generator, *, bou
     references = known.once("generic", lambda _: References(generic.origin, known.seed))
     found = _whole(generic, references, rng)
     if found.check.outcome.failed:
-        return _literal(c, known, rng, found.check.detail)
+        return _literal(c, known, rng, found)
     said = f"with {', '.join(freed.names)} freed"
     if bound:
-        return replace(found, check=replace(found.check, detail=said))
+        return replace(found, check=_with_detail(found.check, said))
     sampled = guarded(Step.SMALL, lambda: _sampled(c, known, rng))
     if sampled.outcome.failed:
-        return Form(c, known, sampled)
+        return Form(c, known, sampled, (generic, references))
     also = f"at the literal sizes {_ran(sampled)}"
-    return replace(found, check=replace(found.check, detail=f"{said}; {also}"))
+    return replace(found, check=_with_detail(found.check, f"{said}; {also}"))
+
+
+def _with_detail(check: Check, said: str) -> Check:
+    return replace(check, detail="; ".join(filter(None, (said, check.detail))))
 
 
 def _ran(check: Check) -> str:
@@ -93,16 +107,19 @@ def _whole(c: Candidate, known: References, rng: np.random.Generator) -> Form:
     return Form(c, known, guarded(Step.SMALL, lambda: check_equivalence(c, Step.SMALL, known.small(), rng)))
 
 
-def _literal(c: Candidate, known: References, rng: np.random.Generator, fault: str) -> Form:
+def _literal(c: Candidate, known: References, rng: np.random.Generator, generic: Form) -> Form:
     """At the literal sizes alone; what the generic form lacks is said where they pass."""
     dims = {**fixed_dims(c.origin), **next(prime_dims(c.origin, rng, _PRIMES), dict[str, int]())}
     if footprint(c.origin.terms, greatest_extents(c.origin.axes, dims, {})) <= _WHOLE:
         found = _whole(c, known, rng)
     else:
-        found = Form(c, known, guarded(Step.SMALL, lambda: _sampled(c, known, rng)), sampled=True)
+        check = guarded(Step.SMALL, lambda: _sampled(c, known, rng))
+        found = Form(c, known, check, (generic.candidate, generic.references))
     if found.check.outcome is not Outcome.PASSED:
         return found
-    return replace(found, check=replace(found.check, detail=f"at the literal sizes only: otherwise {fault}"))
+    return replace(
+        found, check=_with_detail(found.check, f"at the literal sizes only: otherwise {generic.check.detail}")
+    )
 
 
 def _sampled(c: Candidate, known: References, rng: np.random.Generator) -> Check:

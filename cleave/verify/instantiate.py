@@ -2,7 +2,8 @@
 
 sizes     free dims are different primes, in one order and in the reverse (s < t and t < s both occur); or one is 1 or 0
 splits    S = 1, 1 < S < extent, S > extent; chunks of the least length, or longer, so that some are empty
-data      both signs, negative scalars, zeros, large, tiny, blocks of zeros or of large values; masks make infinities
+data      both signs, negative scalars, zeros, large, huge (a plain exponential overflows), tiny, all equal, of one
+          magnitude (sums cancel to nothing), blocks of zeros or of large values, -inf in some inputs
 """
 
 from __future__ import annotations
@@ -50,6 +51,13 @@ class Data(StrEnum):
     LARGE = "large"
     TINY = "tiny"
     BLOCKS = "blocks"
+    HUGE = "huge"
+    EQUAL = "all equal"
+    CANCELLING = "of one magnitude"
+    LOWEST = "some -inf"
+
+
+_SCALE = {Data.LARGE: 40.0, Data.HUGE: 1e4, Data.TINY: 1e-5}
 
 
 class Chunks(StrEnum):
@@ -89,17 +97,23 @@ def small_sizes(g: Graph, rng: np.random.Generator) -> Iterator[Sizes]:
         for chunks in SMALL_CHUNKS:
             for slack in (0, 1):
                 yield Sizes(dims, chunks, slack, next(patterns))
+    shown = _cycle(tuple(d for d in Data if d is not Data.LOWEST))
     for number, dims in enumerate(_special_dims(g, rng)):
-        yield Sizes(dims, SMALL_CHUNKS[number % 3], number % 2, next(patterns))
+        # Next to an axis without elements no term of the input graph shows that an input is infinite.
+        data = next(shown if 0 in dims.values() else patterns)
+        yield Sizes(dims, SMALL_CHUNKS[number % 3], number % 2, data)
 
 
 def medium_sizes(g: Graph, rng: np.random.Generator, limit: int) -> Iterator[Sizes]:
-    """Every data pattern at larger primes; dims over which nothing is reduced stay small where memory asks for it."""
+    """Every data pattern at larger primes, the assignments in turn.
+
+    Dims over which nothing is reduced stay small where memory asks for it.
+    """
     pool = [p for p in _PRIMES if p >= _LEAST_MEDIUM]
-    for number, dims in enumerate(prime_dims(g, rng, pool)):
-        dims = _shrunk(g, dims, limit)
-        for position, data in enumerate(Data):
-            yield Sizes(dims, (Chunks.SOME, Chunks.MANY)[(number + position) % 2], position % 3, data)
+    assignments = [_shrunk(g, dims, limit) for dims in prime_dims(g, rng, pool)]
+    for position, data in enumerate(Data if assignments else ()):
+        chunks = (Chunks.SOME, Chunks.MANY)[position // 2 % 2]
+        yield Sizes(assignments[position % len(assignments)], chunks, position % 3, data)
 
 
 def _shrunk(g: Graph, dims: Mapping[str, int], limit: int) -> dict[str, int]:
@@ -197,21 +211,37 @@ def draw_data(g: Graph, dims: Mapping[str, int], data: Data, rng: np.random.Gene
 def floats(shape: tuple[int, ...], data: Data, rng: np.random.Generator) -> Array:
     """Values of a pattern. A scalar (no axes) is a parameter: a scale, an epsilon."""
     plain = rng.uniform(0.3, 1.6, shape) * rng.choice([-1.0, 1.0], shape)
+    if not shape:
+        return _scalar(plain, data)
     match data:
-        case Data.PLAIN:
+        case Data.PLAIN | Data.NEGATIVE:
             return plain
         case Data.POSITIVE:
             return np.abs(plain)
-        case Data.NEGATIVE:
-            return plain if shape else -np.abs(plain)
         case Data.ZEROS:
-            return plain * (rng.random(shape) < 0.5) if shape else plain * 0.0
-        case Data.LARGE:
-            return plain * 40.0 if shape else plain
-        case Data.TINY:
-            return plain * 1e-5 if shape else plain
+            return plain * (rng.random(shape) < 0.5)
+        case Data.LARGE | Data.HUGE | Data.TINY:
+            return plain * _SCALE[data]
         case Data.BLOCKS:
             return _blocks(plain, rng)
+        case Data.EQUAL:
+            return np.full(shape, float(rng.choice([-1.0, 1.0])) * float(rng.uniform(0.3, 1.6)))
+        case Data.CANCELLING:
+            return np.sign(plain) * float(2.0 ** rng.integers(-2, 2))
+        case Data.LOWEST:
+            return np.where(rng.random(shape) < 0.2, -np.inf, plain) if rng.random() < 0.5 else plain
+
+
+def _scalar(plain: Array, data: Data) -> Array:
+    match data:
+        case Data.NEGATIVE:
+            return -np.abs(plain)
+        case Data.POSITIVE:
+            return np.abs(plain)
+        case Data.ZEROS:
+            return plain * 0.0
+        case _:
+            return plain
 
 
 def _blocks(values: Array, rng: np.random.Generator) -> Array:

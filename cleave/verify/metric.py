@@ -8,7 +8,8 @@ u is the unit roundoff of the coarsest storage type among the inputs and the out
 the value of its *magnitude* term: the same term over absolute values, with sums in the place of differences. Where a
 kernel rounds a computed operand of a matmul to float16, the operand counts as at least the least normal number: below
 it, rounding is absolute. Under a function that is about its argument near 0 (silu, tanh, maximum, minimum) a sum
-counts with the rounding of float32.
+counts with the rounding of float32. Between two graphs in float64 a maximum is as exact as what it is taken over, and
+a step function behind a reduction has room for its jump (``steps.py``).
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from numpy.typing import NDArray
 
 from cleave.ir.graph import Cast, Const, Graph, Load, Map, Output, Reduce, Term, Where, graph, product_factors, walk
 from cleave.ir.op import FLOATS, MANTISSA_BITS, round_to
+from cleave.verify.steps import is_step_of_sum, jump, steps_of_sums
 from cleave.verify.verdict import Outcome
 
 Array = NDArray[Any]
 
 MAGNITUDE = "{}__magnitude"
+DECIDED = "{}__decided"
+"""Names of what an output is measured by."""
 _LEAST_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
 _FROBENIUS = {"bfloat16": 8e-3}
 _NEGLIGIBLE = 1e-280
@@ -158,6 +162,30 @@ def magnitude(term: Term, least: float = 0.0) -> Term:
     return made[term]
 
 
+def algebra_magnitude(term: Term, *, jumps: bool = True) -> Term:
+    """The magnitude for two graphs that are equal over the reals: room for the rounding of every sum in them.
+
+    max_k a  ->  max_k |a|: sums that cancel leave their rounding, and a maximum of those is as small as that.
+
+    ``jumps``: step functions of reductions have room for their jumps.
+    """
+    made: dict[Term, Term] = {}
+    for t in walk(term):
+        made[t] = _algebra_node(t, made, jumps=jumps)
+    return made[term]
+
+
+def _algebra_node(t: Term, made: dict[Term, Term], *, jumps: bool) -> Term:
+    match t:
+        case Const(value) if not np.isfinite(value):
+            return Const(0.0)  # exact: what a mask puts in a maximum has no error
+        case Reduce("max" | "min", axis, body):
+            return Reduce("max", axis, made[body])
+        case _:
+            size = _magnitude_node(t, made, 0.0)
+            return Map("add", (size, jump(t, made, ALGEBRA.relative))) if jumps and is_step_of_sum(t) else size
+
+
 def least_operand(g: Graph) -> float:
     """The least normal number of the type that kernels may round computed operands to: of float16, if one reads it."""
     return 2.0 ** _LEAST_EXPONENT["float16"] if any(i.dtype == "float16" for i in g.inputs) else 0.0
@@ -209,6 +237,11 @@ def _with_sum(size: Term, a: Term, made: dict[Term, Term]) -> Term:
 
 @cache
 def with_magnitudes(g: Graph) -> Graph:
-    """The graph with, for each output x, one more output ``x__magnitude``: the sum of |terms| of its reduction."""
-    extra = [Output(MAGNITUDE.format(o.name), "float64", o.shape, o.indices, magnitude(o.term)) for o in g.outputs]
-    return graph(g.name, g.inputs, (*g.outputs, *extra), g.constraints)
+    """The graph with, for each output x, one more output ``x__magnitude``: the sum of |terms| of its reduction.
+
+    And ``x__decided`` where a step function follows a reduction in x: the same without room for jumps.
+    """
+    extra = [(MAGNITUDE, o, algebra_magnitude(o.term)) for o in g.outputs]
+    extra += [(DECIDED, o, algebra_magnitude(o.term, jumps=False)) for o in g.outputs if steps_of_sums(o.term)]
+    more = [Output(name.format(o.name), "float64", o.shape, o.indices, t) for name, o, t in extra]
+    return graph(g.name, g.inputs, (*g.outputs, *more), g.constraints)

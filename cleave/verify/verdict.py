@@ -26,6 +26,8 @@ class Outcome(StrEnum):
     """Other inputs or outputs than the input graph's, or a free axis that no output has."""
     NOT_EVALUABLE = "not evaluable"
     """The reference has no value on any instance, or an instance could not be drawn."""
+    UNDECIDED = "undecided"
+    """A step function follows a reduction, and everything that was compared lies at its jumps: either side is right."""
     SKIPPED = "skipped"
 
     @property

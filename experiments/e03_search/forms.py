@@ -265,7 +265,6 @@ EXPECTED: Mapping[str, Callable[[Source], Forms]] = {
     "qkv_attention": qkv_attention,
     "softmax_matmul": softmax_matmul,
     "softmax": as_written,
-    "moe_routing": as_written,
     "matmul": matmul,
     "matmul_matmul": matmul_matmul,
     "matmul_rowsum": matmul_rowsum,

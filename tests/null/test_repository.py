@@ -8,6 +8,8 @@ import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
+
 import cleave
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +52,20 @@ def test_version_is_the_same_everywhere() -> None:
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_example_of_the_readme_runs_as_printed() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
-    script = f"import cleave\nfrom cleave import ops\n{example}\nprint(f.source)"
+def run_example(number: int, before: str, after: str) -> str:
+    """What one of README's examples prints."""
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(examples) == 2
+    script = f"{before}\n{examples[number]}\n{after}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
-    assert "__global__" in run.stdout
+    return run.stdout
+
+
+def test_example_of_the_readme_runs_as_printed() -> None:
+    assert "__global__" in run_example(0, "import cleave\nfrom cleave import ops", "print(f.source)")
+
+
+def test_example_with_torch_runs_as_printed() -> None:
+    pytest.importorskip("torch")
+    assert run_example(1, "import cleave\nimport torch", "") == "True\n"
