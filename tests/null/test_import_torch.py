@@ -33,6 +33,28 @@ def rope_interleaved(x: Any, cos: Any, sin: Any) -> Any:
     return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
 
 
+def nearly_rotations(x: Any, y: Any, c: Any, s: Any) -> Any:
+    """Close to rotary embeddings, each different from one in its own way."""
+    a, b = x[..., :4], x[..., 4:]
+    u, v = c[..., :4], s[..., :4]
+    return (
+        x * c + torch.cat((b, -a), -1) * s,
+        x * c - torch.cat((-b, a), -1) * s,
+        x * c + torch.cat((-b, -a), -1) * s,
+        x * c + torch.cat((-b, a), -1),
+        x * c + torch.cat((-y[..., 4:], y[..., :4]), -1) * s,
+        x * c + torch.cat((-x[..., 2:6], x[..., :4]), -1) * s,
+        torch.stack((a * u - b * v, a * v - b * u), -1),
+        torch.stack((a * u + b * v, a * v + b * u), -1),
+        torch.stack((a * u - b * v, b * v + a * u), -1),
+        torch.stack((a * u - b * v, a * v + b * v), -1),
+        torch.stack((a * u - a * v, a * v + a * u), -1),
+        torch.stack((b * u - a * v, b * v + a * u), -1),
+        torch.cat((-x[..., 6:], x[..., 4:6], x[..., 2:4], -x[..., :2]), -1),
+        torch.cat((x[..., :2], x[..., 4:6], x[..., 2:4]), -1),
+    )
+
+
 def sdpa(**options: Any) -> Any:
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options)
 
@@ -69,6 +91,7 @@ LAYOUT = [
     case("unbind", lambda x: (lambda a, b, c: a + b * c)(*x.unbind(1)), "n 3 m"),
     case("rotate half", lambda x, c, s: x * c + torch.cat((-x[..., 4:], x[..., :4]), -1) * s, "b n 8", "n 8", "n 8"),
     case("interleaved", rope_interleaved, "b n 8", "n 4", "n 4"),
+    case("nearly rotations", nearly_rotations, "b n 8", "b n 8", "n 8", "n 8"),
     case("cat unlike", lambda x, y: torch.cat((x, y, x + 1), dim=0), "n 4", "m 4"),
     case("cat of a part", lambda x: torch.cat((x[..., :2] * 2, x[..., 2:]), dim=-1), "n 8"),
     case("stack", lambda x, y: torch.stack((x, y, x * y), dim=1).reshape(x.shape[0], -1), "n m", "n m"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import warnings
@@ -104,6 +105,17 @@ def test_masks_written_by_hand() -> None:
     for length in LENGTHS:
         args = [randn(1, length, n) for n in (12, 4, 4)]
         compare(interpreted(made, args, {"seq": length}), attention(*args))
+
+
+def test_a_projection_that_is_rotated_stays_one_product(layer: Layer) -> None:
+    args = layer_inputs(5)
+    text = from_torch(layer.self_attn, args, dynamic_shapes={n: {1: SEQ} for n in ("x", "cos", "sin")}).graph.text()
+    rotated = cleave.trace(
+        lambda x, cos, sin: cleave.ops.rotary(x, cos, sin, "pair"), x="(pair=2 f)", cos="f", sin="f"
+    ).text()
+    assert "where(pair1 == pair, cos[f], where(pair1 < pair, sin[f], neg(sin[f])))" in rotated
+    assert text.count("q_proj_weight[") == text.count("k_proj_weight[") == 1
+    assert len(re.findall(r"where\((\w+) == (\w+), cos\[.*\], where\(\1 < \2, sin\[.*\], neg\(sin\[", text)) == 2
 
 
 def test_an_attention_of_torch_is_that_of_cleave() -> None:

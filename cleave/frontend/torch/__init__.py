@@ -1,7 +1,7 @@
 """Programs of PyTorch as graphs: what torch.export reads off a function or a module, operator by operator.
 
 border.py       torch itself: exporting, nodes; sizes.py its sizes as dims
-array.py        arrays whose dimensions are made of axes; layout.py views of them
+array.py        arrays whose dimensions are made of axes; layout.py views of them, pairs.py rotations in them
 elementwise.py, reductions.py   what is computed
 aten/           which operator of ATen is which
 convert.py      from nodes to a graph

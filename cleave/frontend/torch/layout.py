@@ -19,8 +19,10 @@ from cleave.frontend.torch.array import (
     new_axis,
     position,
 )
+from cleave.frontend.torch.pairs import repeated, rotated_pair
 from cleave.ir.axis import Axis
 from cleave.ir.dim import Dim
+from cleave.ir.graph import Term
 from cleave.ir.index import Compare, Index, Position, compare, index, maximum, minimum, substitute
 
 
@@ -163,8 +165,15 @@ def concatenate(xs: Sequence[Array], dim: int) -> Array:
         dims = [group.axes.get(n, ()) for n in range(len(xs[0].dims))]
         dims[dim] = (piece, *dims[dim])
         tests = [compare("==", piece.position, n) for n in range(len(xs) - 1)]
-        return Array(_chosen(group.values, tests), tuple(dims), xs[0].storage)
+        value = _pieces_of_one(group.values, piece) or _chosen(group.values, tests)
+        return Array(value, tuple(dims), xs[0].storage)
     return _in_a_row(xs, dim)
+
+
+def _pieces_of_one(values: Sequence[Value], piece: Axis) -> Term | None:
+    """The value if the pieces are one tensor at several places, rotated perhaps."""
+    terms = [v for v in values if not isinstance(v, (Index, *PREDICATES))]
+    return rotated_pair(terms, piece) or repeated(terms, piece) if len(terms) == len(values) else None
 
 
 def _in_a_row(xs: Sequence[Array], dim: int) -> Array:

@@ -11,7 +11,9 @@ from cleave.frontend.torch.array import Array
 from cleave.frontend.torch.aten.call import HANDLERS, Call, Handler, handles
 from cleave.frontend.torch.aten.emptiness import Emptiness, any_of, guarded, is_empty, negated
 from cleave.frontend.torch.elementwise import apply, array
+from cleave.frontend.torch.pairs import rotated_halves
 from cleave.frontend.torch.reductions import dims_of
+from cleave.ir.graph import Map
 from cleave.ir.op import FLOATS
 
 # ---- elementwise
@@ -68,11 +70,20 @@ def _additive(op: str, *, swapped: bool) -> Handler:
 
         def function(x: Tensor, y: Tensor) -> Tensor:
             left, right = (y, x) if swapped else (x, y)
-            return ew.binary(op)(left, ew.scaled(right, alpha))
+            return _as_rotation(ew.binary(op)(left, ew.scaled(right, alpha)))
 
         return apply(function, call.storage, call["self"], call["other"])
 
     return handler
+
+
+def _as_rotation(x: Tensor) -> Tensor:
+    match x.value:
+        case Map("add", (a, b)):
+            found = rotated_halves(a, b) or rotated_halves(b, a)
+            return x if found is None else replace(x, value=found)
+        case _:
+            return x
 
 
 HANDLERS["add"] = _additive("add", swapped=False)
