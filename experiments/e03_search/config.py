@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from cleave.config import SearchLimits
+from cleave.config import Ablation, SearchLimits
 from cleave.frontend import ops
 from cleave.frontend.tensor import Tensor
 from cleave.frontend.trace import trace
@@ -56,23 +56,34 @@ def paper_attention() -> Graph:
 class Case:
     """A workload: ``build(number)`` gives its graph and the dims at one of its sizes, the middle one for None.
 
-    Workloads of one ``kind`` have the same graph but for literal sizes and what depends on them.
+    Workloads of one ``kind`` have the same graph but for literal sizes and what depends on them. ``forms`` names the
+    expected ones: those of the operator unless something else is expected of this workload.
     """
 
     name: str
     group: str
-    operator: str
+    forms: str
     build: Callable[[int | None], tuple[Graph, dict[str, int]]]
     weights: tuple[str, ...] = field(default=())
     kind: str = ""
+    ablation: Ablation = field(default_factory=Ablation)
 
     @property
     def goal(self) -> float:
         return GOALS.get(self.group, GOAL)
 
 
+_FORMS = {"lora decode": "lora_decode"}
+
+
 def _of(group: str, w: Workload) -> Case:
-    return Case(str(w), group, w.operator, w.build, w.weights, f"{w.operator} {dict(w.options)}")
+    return Case(str(w), group, _FORMS.get(str(w), w.operator), w.build, w.weights, f"{w.operator} {dict(w.options)}")
+
+
+def _in_order(w: Workload) -> Case:
+    """A product of products in the order in which it is written: reassociation off."""
+    name, off = f"{w} in order", Ablation(reassociation=False)
+    return Case(name, "plain", f"{w.operator}_in_order", w.build, w.weights, f"{w.operator} in order", off)
 
 
 def _plain(build: Callable[[], Graph], sizes: Sizes, _number: int | None) -> tuple[Graph, dict[str, int]]:
@@ -88,10 +99,15 @@ CASES: dict[str, Case] = {
         *(_of("nine", w) for w in NINE),
         *(_of("extension", w) for w in EXTENSION),
         *(_of("layers", w) for w in LAYERS),
+        *(_in_order(w) for w in NINE if w.operator in ("matmul_matmul", "matmul_rowsum")),
         _PAPER,
     )
 }
-"""By name; ``plain`` is there for the comparison with enumeration."""
+"""By name. ``plain`` are those that this folder adds: the two of the nine that are reassociable with that off, and the
+paper's attention for the comparison with enumeration.
+"""
 
-ENUMERATED = frozenset({case.kind: case.name for case in reversed(CASES.values())}.values())
-"""One workload of each kind, the first."""
+ENUMERATED = frozenset(
+    {case.kind: case.name for case in reversed(CASES.values()) if case.ablation == Ablation()}.values()
+)
+"""One workload of each kind, the first; an enumeration has no ablation."""

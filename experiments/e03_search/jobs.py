@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from cleave.candidate import Candidate
-from cleave.config import Ablation, Config
+from cleave.config import Config
 from cleave.errors import CleaveError
 from cleave.ir.generic import generic_graph, literals
 from cleave.ir.graph import Graph
@@ -37,7 +38,7 @@ _LIMITED = (Stop.ROUNDS, Stop.NODES, Stop.SECONDS)
 
 
 def workload_of(part: str, case: Case) -> dict[str, Any]:
-    return {"name": case.name, "group": case.group, "operator": case.operator, "part": part}
+    return {"name": case.name, "group": case.group, "part": part}
 
 
 def row(part: str, case: Case, outcome: Outcome, check: dict[str, Any], **details: Any) -> Record:
@@ -49,7 +50,7 @@ def row(part: str, case: Case, outcome: Outcome, check: dict[str, Any], **detail
 def measure_search(name: str) -> Checked:
     """One search: its size, why it stopped, seconds, and where the expected forms are among the candidates."""
     case = CASES[name]
-    found, seconds = _searched(case, Config())
+    found, seconds = _searched(case, Config(ablation=case.ablation))
     expected = _expected(case, found)
     outcome = Outcome.TIMEOUT if found.report.stop in _LIMITED else Outcome.OK
     check = {
@@ -85,7 +86,7 @@ def _seconds(found: Found, total: float) -> dict[str, float]:
 
 
 def _expected(case: Case, found: Found) -> dict[str, int | None]:
-    forms = expected_forms(case.operator, found.candidates[0].origin)
+    forms = expected_forms(case.forms, found.candidates[0].origin)
     return ranks(forms, (c.graph for c in found.candidates))
 
 
@@ -103,7 +104,7 @@ def measure_reducibility(name: str) -> Checked:
     case = CASES[name]
     sides: dict[str, Any] = {}
     for side, on in (("on", True), ("off", False)):
-        found, seconds = _searched(case, Config(limits=MANY, ablation=Ablation(reducibility=on)))
+        found, seconds = _searched(case, Config(limits=MANY, ablation=replace(case.ablation, reducibility=on)))
         split = sum(bool(c.splits) for c in found.candidates)
         sides[side] = {
             **_size(found),
@@ -123,7 +124,7 @@ def measure_reducibility(name: str) -> Checked:
 def measure_verification(name: str) -> Checked:
     """Seconds of checking the first two candidates that are not as written: at small sizes, and at the largest."""
     case = CASES[name]
-    found, _ = _searched(case, Config())
+    found, _ = _searched(case, Config(ablation=case.ablation))
     chosen = [c for c in found.candidates if c.steps][:2] or list(found.candidates[:1])
     _, largest = case.build(-1)
     out = Checked()
@@ -170,7 +171,7 @@ def measure_enumeration(name: str) -> Checked:
     try:
         if len(literal.outputs) != 1:
             raise CleaveError(f"{len(literal.outputs)} outputs: graphs of one are enumerated", location=literal.name)
-        forms = {title: [g for g in graphs] for title, graphs in expected_forms(case.operator, source.graph).items()}
+        forms = {title: [g for g in graphs] for title, graphs in expected_forms(case.forms, source.graph).items()}
         for split in dict.fromkeys((None, *(split_of(g) for graphs in forms.values() for g in graphs))):
             mine = {title: [g for g in graphs if split_of(g) == split] for title, graphs in forms.items()}
             made = _enumerated(case, source, split, {title: graphs for title, graphs in mine.items() if graphs})
@@ -227,7 +228,9 @@ def _checked(origin: Graph, graphs: list[Graph]) -> tuple[int, int]:
         if time.perf_counter() - began > CHECK_SECONDS:
             break
         splits = splits_of(g)
-        passed += verify(Candidate("enumerated", g, origin, splits=splits), references=known).passed
+        passed += verify(
+            Candidate("enumerated", g, origin, splits=splits, assumptions=("finite",)), references=known
+        ).passed
         tried += 1
     return passed, tried
 

@@ -57,9 +57,15 @@ def _table(rows: Rows, part: str, title: str, head: Sequence[str], cells: Callab
     lines: list[Sequence[str]] = []
     for name in CASES:
         for r in rows.get((part, name), ()):
-            error = r.check.get("error")
-            lines.append([name, *(cells(r) if error is None else [f"{r.outcome}: {error}", *[""] * (len(head) - 2)])])
+            error = _error(r)
+            lines.append([name, *([error, *[""] * (len(head) - 2)] if error else cells(r))])
     return f"### {title}\n\n{_grid(head, lines)}" if lines else ""
+
+
+def _error(r: Record) -> str:
+    """Why there are no figures, or nothing."""
+    error = str(r.check.get("error", ""))
+    return error if not error or error.startswith(str(r.outcome)) else f"{r.outcome}: {error}"
 
 
 # ---- one table a part
@@ -81,7 +87,7 @@ def _searched(r: Record) -> Sequence[str]:
 def faults(r: Record) -> list[str]:
     """What a search has missed, in words."""
     if "error" in r.check:
-        return [f"{r.outcome}: {r.check['error']}"]
+        return [_error(r)]
     out = [] if r.check["within goal"] else [f"above {r.check['goal']:g} s"]
     out += [f"stopped: {r.details['stop']}"] if r.outcome is not Outcome.OK else []
     for title, place in r.check["expected"].items():

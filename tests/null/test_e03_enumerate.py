@@ -58,7 +58,7 @@ def test_an_expected_form_is_found_with_its_operators_and_not_with_fewer(
     name: str, title: str, split: str | None, nodes: int
 ) -> None:
     g = generic(name)
-    (form,) = expected_forms(CASES[name].operator, g)[title]
+    (form,) = expected_forms(CASES[name].forms, g)[title]
     assert node_count(form.terms[0]) == nodes
     found = enumerated(vocabulary(g, split), Bounds(nodes, 60.0))
     assert (found.complete, found.end) == (nodes, End.COMPLETE)
@@ -83,7 +83,11 @@ def test_what_it_finds_is_verified() -> None:
     made = graphs_of(origin, enumerated(vocabulary(origin, "t"), Bounds(7, 60.0)), "t")
     assert len(made) >= 3
     for form in made.values():
-        assert verify(Candidate("enumerated", form, origin, splits=splits_of(form))).passed
+        assert verify(_candidate(form, origin)).passed
+
+
+def _candidate(form: Graph, origin: Graph) -> Candidate:
+    return Candidate("enumerated", form, origin, splits=splits_of(form), assumptions=("finite",))
 
 
 @pytest.mark.parametrize("split", [None, "t"])
