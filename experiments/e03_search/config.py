@@ -56,13 +56,13 @@ def paper_attention() -> Graph:
 class Case:
     """A workload: ``build(number)`` gives its graph and the dims at one of its sizes, the middle one for None.
 
-    Workloads of one ``kind`` have the same graph but for literal sizes and what depends on them. ``forms`` names the
-    expected ones: those of the operator unless something else is expected of this workload.
+    Workloads of one ``kind`` have the same graph but for literal sizes and what depends on them. ``operator`` names
+    the expected forms: it is the operator's name, unless something else is expected of this workload.
     """
 
     name: str
     group: str
-    forms: str
+    operator: str
     build: Callable[[int | None], tuple[Graph, dict[str, int]]]
     weights: tuple[str, ...] = field(default=())
     kind: str = ""

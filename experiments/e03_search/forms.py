@@ -1,6 +1,6 @@
 """Expected forms: what the search must find, as graphs, one function an operator.
 
-    expected_forms(name, graph)  ->  {title: graphs}
+    expected_forms(operator, graph)  ->  {title: graphs}
 
 Each form is written down by hand over the parts of the workload's own graph, with splits of symbolic count, and is
 compared by identity (``identity.py``). Where a title has several graphs, any of them will do; a workload is found when
@@ -195,26 +195,12 @@ def matmul_matmul(s: Source) -> Forms:
     d, t, split = s.axis("d"), s.axis("t"), s.pieces("t")
     return {
         "q (k' v)": s.form(total(d, mul(q, total(t, mul(k, v))))),
-        "split t": s.form(total(d, mul(q, chunked_sum(split, mul(k, v)))), split),
+        "split t": s.form(chunked_sum(split, mul(total(d, mul(q, k)), v)), split),
     }
-
-
-def matmul_matmul_in_order(s: Source) -> Forms:
-    """The paper's form: the scores stay where they are."""
-    q, k, v = (s.load(name) for name in "qkv")
-    split = s.pieces("t")
-    return {"split t": s.form(chunked_sum(split, mul(total(s.axis("d"), mul(q, k)), v)), split)}
 
 
 def matmul_rowsum(s: Source) -> Forms:
     return {"x rowsum(w)": s.form(total(s.axis("k"), mul(s.load("x"), total(s.axis("n"), s.load("w")))))}
-
-
-def matmul_rowsum_in_order(s: Source) -> Forms:
-    """The row sum in the loop of the product, and that loop in chunks."""
-    split = s.pieces("n")
-    product = total(s.axis("k"), mul(s.load("x"), s.load("w")))
-    return {AS_WRITTEN: (s.graph,), "split n": s.form(chunked_sum(split, product), split)}
 
 
 def swiglu(s: Source) -> Forms:
@@ -281,9 +267,7 @@ EXPECTED: Mapping[str, Callable[[Source], Forms]] = {
     "softmax": as_written,
     "matmul": matmul,
     "matmul_matmul": matmul_matmul,
-    "matmul_matmul_in_order": matmul_matmul_in_order,
     "matmul_rowsum": matmul_rowsum,
-    "matmul_rowsum_in_order": matmul_rowsum_in_order,
     "swiglu": swiglu,
     "rmsnorm_matmul": rmsnorm_matmul,
     "layernorm_linear": layernorm_linear,
@@ -295,12 +279,34 @@ EXPECTED: Mapping[str, Callable[[Source], Forms]] = {
     "quantised_matmul": quantised_matmul,
     "moe_routing": as_written,
 }
-"""By operator, or by what ``Case.forms`` says instead. Whole layers have none: they are too large to write down."""
+"""By operator. Whole layers have none: they are too large to be written down."""
 
 
-def expected_forms(name: str, g: Graph) -> Forms:
-    """The forms of that name over a graph; none for a whole layer."""
-    return EXPECTED[name](Source(g)) if name in EXPECTED else {}
+def matmul_matmul_in_order(s: Source) -> Forms:
+    """The paper's form: the scores stay where they are."""
+    q, k, v = (s.load(name) for name in "qkv")
+    split = s.pieces("t")
+    return {"split t": s.form(chunked_sum(split, mul(total(s.axis("d"), mul(q, k)), v)), split)}
+
+
+def matmul_rowsum_in_order(s: Source) -> Forms:
+    """The row sum in the loop of the product, and that loop in chunks."""
+    split = s.pieces("n")
+    product = total(s.axis("k"), mul(s.load("x"), s.load("w")))
+    return {AS_WRITTEN: (s.graph,), "split n": s.form(chunked_sum(split, product), split)}
+
+
+IN_ORDER: Mapping[str, Callable[[Source], Forms]] = {
+    "matmul_matmul_in_order": matmul_matmul_in_order,
+    "matmul_rowsum_in_order": matmul_rowsum_in_order,
+}
+"""Where reassociation is off."""
+
+
+def expected_forms(operator: str, g: Graph) -> Forms:
+    """The forms of an operator, over one of its graphs; none for a whole layer."""
+    known = {**EXPECTED, **IN_ORDER}
+    return known[operator](Source(g)) if operator in known else {}
 
 
 def splits_of(g: Graph) -> tuple[Split, ...]:

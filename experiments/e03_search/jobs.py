@@ -86,7 +86,7 @@ def _seconds(found: Found, total: float) -> dict[str, float]:
 
 
 def _expected(case: Case, found: Found) -> dict[str, int | None]:
-    forms = expected_forms(case.forms, found.candidates[0].origin)
+    forms = expected_forms(case.operator, found.candidates[0].origin)
     return ranks(forms, (c.graph for c in found.candidates))
 
 
@@ -171,7 +171,7 @@ def measure_enumeration(name: str) -> Checked:
     try:
         if len(literal.outputs) != 1:
             raise CleaveError(f"{len(literal.outputs)} outputs: graphs of one are enumerated", location=literal.name)
-        forms = {title: [g for g in graphs] for title, graphs in expected_forms(case.forms, source.graph).items()}
+        forms = {title: [g for g in graphs] for title, graphs in expected_forms(case.operator, source.graph).items()}
         for split in dict.fromkeys((None, *(split_of(g) for graphs in forms.values() for g in graphs))):
             mine = {title: [g for g in graphs if split_of(g) == split] for title, graphs in forms.items()}
             made = _enumerated(case, source, split, {title: graphs for title, graphs in mine.items() if graphs})

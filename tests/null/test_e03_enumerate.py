@@ -58,7 +58,7 @@ def test_an_expected_form_is_found_with_its_operators_and_not_with_fewer(
     name: str, title: str, split: str | None, nodes: int
 ) -> None:
     g = generic(name)
-    (form,) = expected_forms(CASES[name].forms, g)[title]
+    (form,) = expected_forms(CASES[name].operator, g)[title]
     assert node_count(form.terms[0]) == nodes
     found = enumerated(vocabulary(g, split), Bounds(nodes, 60.0))
     assert (found.complete, found.end) == (nodes, End.COMPLETE)
