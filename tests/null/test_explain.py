@@ -85,7 +85,7 @@ def test_all_that_can_be_extracted_replays(name: str) -> None:
     """Not only the few that are kept: a hundred graphs of each configuration."""
     book = Rulebook.default()
     encoding, graph = saturated(found(name).candidates[0].origin, book)
-    derivations = Derivations(graph, book.rules, book.signature, list(encoding.sources.values()), seconds=20.0)
+    derivations = Derivations(graph, book.rules, book.signature, list(encoding.sources.values()))
     priced = prices(graph, encoding)
     names = sorted(encoding.splits)
     count = 0
