@@ -144,6 +144,8 @@ def _rules(commands: Commands) -> None:
     )
     check.add_argument("files", nargs="*", metavar="FILE", help="rules as egglog text; none: the installed rulebook")
     check.add_argument("--mutants", action="store_true", help="test and try to prove wrong versions of each rule, too")
+    text = "evaluate every e-node of the workloads of cleave.nn under all rules, too"
+    check.add_argument("--workloads", action="store_true", help=text)
     check.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 

@@ -15,7 +15,7 @@ from cleave.rewrite.rule import Rule
 from cleave.rewrite.rulebook import Rulebook
 
 if TYPE_CHECKING:
-    from cleave.testing import Proof, RuleReport, Trial
+    from cleave.testing import GraphReport, Proof, RuleReport, Trial
 
 
 def rules(options: argparse.Namespace) -> int:
@@ -63,9 +63,30 @@ def _check(options: argparse.Namespace) -> int:
         else:
             lines = [str(tested), f"{proof}{_overstated(rule, proof)}"]
             print_text("\n".join([*lines, *(_mutants_text(rule, trials) if options.mutants else ())]))
+    for workload, report in _on_workloads(book) if options.workloads else ():
+        right &= report.is_right
+        if options.json:
+            shown.append({"workload": workload, "faults": [str(f) for f in report.faults], "text": str(report)})
+        else:
+            print_text(f"{workload}: {report}")
     if options.json:
         print_json(shown)
     return EXIT_OK if right else EXIT_FAILED
+
+
+def _on_workloads(book: Rulebook) -> Iterator[tuple[str, GraphReport]]:
+    """Each workload under the rules and splits of a search; but for whole layers under all rules and splits, too."""
+    from cleave.config import ASSUMPTIONS, Ablation, Config
+    from cleave.nn.workloads import LAYERS, WORKLOADS
+    from cleave.testing import examine_graph
+
+    everything = Config(unsafe=True, assume=frozenset(ASSUMPTIONS), ablation=Ablation(reducibility=False))
+    for workload in WORKLOADS:
+        graph, _ = workload.build()
+        yield str(workload), examine_graph(graph, book, weights=workload.weights)
+        if workload not in LAYERS:
+            report = examine_graph(graph, book, everything, weights=workload.weights)
+            yield f"{workload}, all rules and splits", report
 
 
 def _chosen(names: list[str]) -> tuple[Rulebook, list[Rule]]:

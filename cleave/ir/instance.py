@@ -59,18 +59,27 @@ def small_instances(g: Graph, count: int = 4) -> list[Instance]:
     return [at for at in made if at is not None]
 
 
-def small_instance(g: Graph, seed: int = 0, attempts: int = 6, greatest: int = 3) -> Instance | None:
+def small_instance(
+    g: Graph,
+    seed: int = 0,
+    attempts: int = 6,
+    greatest: int = 3,
+    *,
+    sizes: Sequence[int] = (),
+    real: Real | None = None,
+) -> Instance | None:
     """An instance in which every term has a value, or None.
 
-    ``greatest``: of integer inputs, less where that does not fit.
+    ``greatest``: of integer inputs, less where that does not fit. ``sizes``: wished for the free dims, those first that
+    are reduced. ``real`` draws floating inputs (default: normal).
     """
     rng = np.random.default_rng(seed)
     has_tables = any(i.dtype in INTEGERS for i in g.inputs)
     for attempt in range(attempts):
-        dims = small_dims(g, _WITH_TABLES if has_tables else _SIZES, rng, attempt)
+        dims = small_dims(g, sizes or (_WITH_TABLES if has_tables else _SIZES), rng, attempt)
         if dims is None:
             return None
-        made = Instance(dims, draw_inputs(g, dims, rng, greatest=max(greatest - attempt, 1)))
+        made = Instance(dims, draw_inputs(g, dims, rng, real=real, greatest=max(greatest - attempt, 1)))
         if _has_values(g, made):
             return made
     return None

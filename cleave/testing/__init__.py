@@ -1,5 +1,6 @@
 """Property tests: strategies for dims, terms and graphs; tests and proofs of rewrite rules. Needs the extra `test`."""
 
+from cleave.testing.graph_check import GraphReport, examine_graph
 from cleave.testing.mutants import Fate, Mutant, Trial, mutants, try_mutant
 from cleave.testing.proof import Proof, prove_rule
 from cleave.testing.rule_check import Outcome, RuleReport, check_rule, examine_rule, examine_rulebook
@@ -7,6 +8,7 @@ from cleave.testing.strategies import arrays, dims, graphs, sizes_of, terms
 
 __all__ = [
     "Fate",
+    "GraphReport",
     "Mutant",
     "Outcome",
     "Proof",
@@ -15,6 +17,7 @@ __all__ = [
     "arrays",
     "check_rule",
     "dims",
+    "examine_graph",
     "examine_rule",
     "examine_rulebook",
     "graphs",

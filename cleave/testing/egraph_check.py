@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,6 @@ from cleave.rewrite.rule import Signature
 from cleave.rewrite.sexp import Sexp, show
 from cleave.testing.meaning import Meaning
 from cleave.testing.world import Array, base_of
-
-Nodes = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +32,80 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
+    """``nodes``: how many were evaluated."""
+
     nodes: int
     faults: tuple[Fault, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _ENode:
+class Node:
+    """A constructor, its arguments that are no terms, and the classes of its operands; ``eclass`` is its own."""
+
     eclass: str
     constructor: str
     plain: tuple[Sexp, ...]
     children: tuple[str, ...]
 
 
-def audit(nodes: Nodes, meaning: Meaning, signature: Signature) -> Audit:
-    """Evaluate every e-node from the values of its child classes and compare it with its class."""
-    terms = list(_terms(nodes, signature))
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """An e-graph as it is checked: e-nodes, and the axes of each class as far as the analysis knows them."""
+
+    nodes: tuple[Node, ...]
+    axes: Mapping[str, frozenset[Sexp]]
+
+
+def audit(classes: Classes, meaning: Meaning, chosen: Container[int] | None = None) -> Audit:
+    """Evaluate every e-node from the values of its child classes and compare it with its class.
+
+    ``chosen``: numbers of the e-nodes to compare, where all are too many; others give a class its value at most.
+    """
     values: dict[str, Array] = {}
     faults: list[Fault] = []
-    waiting, done = terms, 0
+    waiting, done = tuple(enumerate(classes.nodes)), 0
     while waiting:
         known = frozenset(values)
-        ready = [node for node in waiting if known.issuperset(node.children)]
+        ready = [(number, node) for number, node in waiting if known.issuperset(node.children)]
         if not ready:
             break
-        for node in ready:
+        for number, node in ready:
+            if chosen is not None and number not in chosen and node.eclass in values:
+                continue
             value = meaning.apply(node.constructor, node.plain, [values[child] for child in node.children])
             difference = meaning.difference(values.setdefault(node.eclass, value), value)
             faults += [Fault(node.constructor, difference)] * (difference is not None)
-        done += len(ready)
-        waiting = [node for node in waiting if not known.issuperset(node.children)]
-    return Audit(done, (*faults, *_scope_faults(nodes, values, meaning, signature)))
+            done += 1
+        waiting = tuple((number, node) for number, node in waiting if not known.issuperset(node.children))
+    return Audit(done, (*faults, *_scope_faults(classes, values, meaning)))
 
 
-def _terms(nodes: Nodes, signature: Signature) -> Iterator[_ENode]:
+def _scope_faults(classes: Classes, values: Mapping[str, Array], meaning: Meaning) -> Iterator[Fault]:
+    made_of = {node.eclass: node.constructor for node in reversed(classes.nodes)}
+    for eclass, known in classes.axes.items():
+        if eclass in values:
+            for ax in sorted(meaning.depends_on(values[eclass]) - known, key=show):
+                yield Fault(made_of[eclass], axis=f"{ax[0]} {base_of(ax)}" if ax[0] != "A" else show(base_of(ax)))
+
+
+# ---- reading
+
+
+Serialized = Mapping[str, Mapping[str, Any]]
+
+
+def classes_of(nodes: Serialized, signature: Signature) -> Classes:
+    """From what egglog serializes."""
+    sets = {node["eclass"]: node for node in nodes.values() if node["op"].startswith("set-")}
+    axes: dict[str, frozenset[Sexp]] = {}
+    for node in nodes.values():
+        if node["op"] == "axes":
+            members = sets[node["eclass"]]["children"]
+            axes[nodes[node["children"][0]]["eclass"]] = frozenset(_plain(nodes[child], nodes) for child in members)
+    return Classes(tuple(_terms(nodes, signature)), axes)
+
+
+def _terms(nodes: Serialized, signature: Signature) -> Iterator[Node]:
     for node in sorted(nodes.values(), key=lambda n: (n["eclass"], n["op"])):
         sort, _ = signature.get(node["op"], ("", ()))
         if sort == "E":
@@ -74,23 +113,11 @@ def _terms(nodes: Nodes, signature: Signature) -> Iterator[_ENode]:
             kinds = [signature.get(argument["op"], ("", ()))[0] == "E" for argument in arguments]
             plain = tuple(_plain(a, nodes) for a, is_child in zip(arguments, kinds, strict=True) if not is_child)
             children = tuple(a["eclass"] for a, is_child in zip(arguments, kinds, strict=True) if is_child)
-            yield _ENode(node["eclass"], node["op"], plain, children)
+            yield Node(node["eclass"], node["op"], plain, children)
 
 
-def _plain(node: Mapping[str, Any], nodes: Nodes) -> Sexp:
+def _plain(node: Mapping[str, Any], nodes: Serialized) -> Sexp:
     """An axis, monoid, number or name, read back from the serialized nodes."""
     if node["op"][0].isalpha():
         return (node["op"], *(_plain(nodes[child], nodes) for child in node["children"]))
     return node["op"]
-
-
-def _scope_faults(nodes: Nodes, values: Mapping[str, Array], meaning: Meaning, signature: Signature) -> Iterator[Fault]:
-    sets = {node["eclass"]: node for node in nodes.values() if node["op"].startswith("set-")}
-    for node in nodes.values():
-        if node["op"] != "axes":
-            continue
-        owner = nodes[node["children"][0]]
-        known = {_plain(nodes[child], nodes) for child in sets[node["eclass"]]["children"]}
-        if owner["eclass"] in values:
-            for ax in sorted(meaning.depends_on(values[owner["eclass"]]) - known, key=show):
-                yield Fault(owner["op"], axis=f"{ax[0]} {base_of(ax)}" if ax[0] != "A" else show(base_of(ax)))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from cleave.ir.op import MAPS, MONOIDS, round_to
 from cleave.ir.top_k import selected
 from cleave.rewrite.sexp import Sexp, show
-from cleave.testing.world import DIMENSIONS, RANK, Array, Numbers, base_of, dimensions
+from cleave.testing.world import Array, base_of
 
 MONOID_NAMES = {"Sum": "sum", "MaxOf": "max", "MinOf": "min"}
 ROUNDING = 1e-6
@@ -23,11 +24,32 @@ def map_name(constructor: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", constructor).lower()
 
 
+class Values(Protocol):
+    """Values of leaves and predicates, as arrays with a dimension for each axis, or two for one that is split.
+
+    A dimension of size 1 means that a value does not depend on the axis, so no axis has fewer than two positions;
+    those beyond an extent do not exist. ``slots``: the axis, or the piece of one, of each dimension.
+    """
+
+    @property
+    def slots(self) -> Sequence[Sexp]: ...
+    @property
+    def leaves(self) -> Sequence[Array]: ...
+    @property
+    def predicates(self) -> Sequence[Array]: ...
+    @property
+    def positions(self) -> Mapping[str, Array]: ...
+    @property
+    def existing(self) -> Mapping[str, Array]: ...
+    def dimensions(self, ax: Sexp) -> tuple[int, ...]: ...
+    def exists_for(self, shape: tuple[int, ...]) -> Array: ...
+
+
 @dataclass
 class Meaning:
     """Evaluates terms and single e-nodes."""
 
-    numbers: Numbers
+    numbers: Values
     memo: dict[Sexp, Array] = field(default_factory=dict[Sexp, Array])
 
     def value(self, term: Sexp) -> Array:
@@ -37,6 +59,10 @@ class Meaning:
             self.memo[term] = self.apply(show(term[0]), tuple(p for p in term[1:] if not is_term(p)), operands)
         return self.memo[term]
 
+    @property
+    def rank(self) -> int:
+        return len(self.numbers.slots)
+
     def apply(self, constructor: str, plain: tuple[Sexp, ...], operands: list[Array]) -> Array:
         """Value of one constructor; ``plain`` are its arguments that are no terms."""
         with np.errstate(all="ignore"):
@@ -44,11 +70,11 @@ class Meaning:
                 case "Leaf":
                     return self.numbers.leaves[int(show(plain[0]))]
                 case "Const":
-                    return np.full([1] * RANK, float(show(plain[0])))
+                    return np.full([1] * self.rank, float(show(plain[0])))
                 case "NegInf":
-                    return np.full([1] * RANK, -np.inf)
+                    return np.full([1] * self.rank, -np.inf)
                 case "Size":
-                    return self._reduce("Sum", plain[0], np.ones([1] * RANK))
+                    return self._reduce("Sum", plain[0], np.ones([1] * self.rank))
                 case "Where":
                     return np.where(self.numbers.predicates[int(show(plain[0]))], *operands)
                 case "Cast":
@@ -64,7 +90,7 @@ class Meaning:
 
     def _reduce(self, op: str, ax: Sexp, body: Array) -> Array:
         """A fold over the positions that exist. A fold over Outer alone meets no tail: that is inside the chunks."""
-        monoid, name, dims = MONOIDS[MONOID_NAMES[op]], base_of(ax), dimensions(ax)
+        monoid, name, dims = MONOIDS[MONOID_NAMES[op]], base_of(ax), self.numbers.dimensions(ax)
         if ax[0] != "Outer" or body.shape[dims[0] + 1] > 1:
             body = np.where(self.numbers.existing[name], body, monoid.identity)
         full = self.numbers.positions[name].shape
@@ -105,7 +131,9 @@ class Meaning:
         inside = np.broadcast_to(self.numbers.exists_for(value.shape), value.shape)
         low, high = np.where(inside, value, np.inf), np.where(inside, value, -np.inf)
         return {
-            ax for d, ax in enumerate(DIMENSIONS) if value.shape[d] > 1 and _differ(low.min(axis=d), high.max(axis=d))
+            ax
+            for d, ax in enumerate(self.numbers.slots)
+            if value.shape[d] > 1 and _differ(low.min(axis=d), high.max(axis=d))
         }
 
 

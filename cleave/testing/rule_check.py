@@ -24,7 +24,7 @@ from cleave.rewrite.parser import Session
 from cleave.rewrite.rule import Rule
 from cleave.rewrite.rulebook import Rulebook
 from cleave.rewrite.sexp import Sexp, show
-from cleave.testing.egraph_check import Fault, audit
+from cleave.testing.egraph_check import Fault, audit, classes_of
 from cleave.testing.meaning import Meaning
 from cleave.testing.patterns import programs, sizes, terms_from
 from cleave.testing.world import OWNER, Numbers, Sizes, axis, base_of, dimensions, facts, pieces
@@ -155,7 +155,7 @@ class _Test:
         self.session.push(f"(let $root {show(term)})")
         try:
             self._saturate()
-            checked = audit(self.session.nodes(), meaning, self.signature)
+            checked = audit(classes_of(self.session.nodes(), self.signature), meaning)
         finally:
             self.session.pop()
         self.instances += 1

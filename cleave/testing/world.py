@@ -193,6 +193,13 @@ class Numbers:
         self.leaves = [self._leaf(leaf, rng) for leaf in LEAVES]
         self.predicates = [rng.random(self._shape(axes)) < 0.6 for axes in PREDICATES]
 
+    @property
+    def slots(self) -> tuple[Sexp, ...]:
+        return DIMENSIONS
+
+    def dimensions(self, ax: Sexp) -> tuple[int, ...]:
+        return dimensions(ax)
+
     def exists_for(self, shape: tuple[int, ...]) -> Array:
         """Where a value of that shape has a meaning: at positions that exist, as far as the value tells them apart."""
         key = tuple(n > 1 for n in shape)
