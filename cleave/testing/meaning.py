@@ -99,7 +99,7 @@ class Meaning:
 
     def _top_k(self, part: str, ax: Sexp, rank: Array, body: Array) -> Array:
         """A selection over the positions that exist; the ranks are the nearest whole numbers of the leaf."""
-        dims, inside = dimensions(ax), self.numbers.existing[base_of(ax)]
+        dims, inside = self.numbers.dimensions(ax), self.numbers.existing[base_of(ax)]
         shape = np.broadcast_shapes(body.shape, inside.shape)
         first, joined = dims[0], [1 if d in dims[1:] else n for d, n in enumerate(shape)]
         joined[first] = int(np.prod([shape[d] for d in dims]))

@@ -276,6 +276,21 @@ def test_rules_are_checked(cleave: Callable[..., Run], tmp_path: Path) -> None:
         assert found.code == 2 and "counterexample" in found.err
 
 
+def test_rules_are_checked_on_workloads(cleave: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    import cleave_rules
+
+    from cleave.nn import workloads
+
+    own = Path(next(iter(cleave_rules.__path__))) / "split.egg"
+    monkeypatch.setattr(workloads, "WORKLOADS", workloads.WORKLOADS[:1])
+    found = cleave(f"rules check {own} --workloads")
+    lines = [line for line in found.out.splitlines() if line.startswith("matmul prefill")]
+    assert found.code == 0 and len(lines) == 2 and ", all rules and splits: " in lines[1]
+    assert all("every e-node has the value of its class; " in line for line in lines), found.out
+    rows = cleave(f"rules check {own} --workloads --json").json
+    assert [row["faults"] for row in rows if "workload" in row] == [[], []]
+
+
 def test_run_a_saved_result(cleave: Callable[..., Run], saved: Path) -> None:
     found = cleave(f"run {saved}")
     assert found.code == 0 and "passed, worst element" in found.out
