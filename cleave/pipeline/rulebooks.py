@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from cleave.codegen import cache
+from cleave.errors import RuleError
 from cleave.rewrite import discover
 from cleave.rewrite.rule import Rule
 from cleave.rewrite.rulebook import Rulebook
@@ -31,7 +32,11 @@ def check_rulebook(book: Rulebook) -> tuple[str, ...]:
     from cleave.testing import check_rule
 
     for rule in new:
-        check_rule(rule, book)
+        try:
+            check_rule(rule, book)
+        except RuleError as error:
+            message = f"{error.message}; --without {rule.name} leaves it out"
+            raise RuleError(message, location=rule.location) from None
     _remember(marker)
     return (f"{_named(new)}: no counterexample found",)
 

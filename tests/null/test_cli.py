@@ -245,52 +245,6 @@ def test_equal_has_an_exit_code_for_each_answer(cleave: Callable[..., Run], tmp_
     assert found.code == 2 and found.err == "" and "nearest: rule split-red is off (switched off)" in found.out
 
 
-def test_rules_are_listed(cleave: Callable[..., Run]) -> None:
-    found = cleave("rules")
-    assert found.code == 0 and "| telescope | shift |" in found.out
-    assert "| guards | proof | source |" in found.out and " | proved | " in found.out
-    rows = {r["name"]: r for r in cleave("rules --json").json}
-    assert rows["factor"]["proof"] == rows["split-red"]["proof"] == "proved"
-
-
-def test_rules_are_checked(cleave: Callable[..., Run], tmp_path: Path) -> None:
-    import cleave_rules
-
-    own = Path(next(iter(cleave_rules.__path__))) / "split.egg"
-    found = cleave(f"rules check {own}")
-    assert found.code == 0 and found.out.startswith("split-red: no counterexample in ")
-    assert "split-red: proved, by normal form in " in found.out
-    (row,) = cleave(f"rules check {own} --mutants --json").json
-    assert row["proved"] is True and len(row["mutants"]) >= 5
-    assert {m["outcome"] for m in row["mutants"]} == {"refuted"} and row["mutants"][0]["change"]
-    wrong = tmp_path / "wrong.egg"
-    wrong.write_text(
-        "(ruleset wrong)\n; always-zero\n;   exp(a) = a\n; class:   exact\n; assumes: nothing\n; source:  none\n"
-        '; guards:  none\n(rewrite (Exp a) a :ruleset wrong :name "always-zero")\n'
-    )
-    found = cleave(f"rules check {wrong}")
-    assert found.code == 1 and "always-zero: counterexample" in found.out
-    assert "always-zero: not proved, Exp(a)  is not  a, as for a = " in found.out
-    for command in ("search", "explain"):
-        found = cleave(f"{command} matmul --rules {wrong}")
-        assert found.code == 2 and "counterexample" in found.err
-
-
-def test_rules_are_checked_on_workloads(cleave: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    import cleave_rules
-
-    from cleave.nn import workloads
-
-    own = Path(next(iter(cleave_rules.__path__))) / "split.egg"
-    monkeypatch.setattr(workloads, "WORKLOADS", workloads.WORKLOADS[:1])
-    found = cleave(f"rules check {own} --workloads")
-    lines = [line for line in found.out.splitlines() if line.startswith("matmul prefill")]
-    assert found.code == 0 and len(lines) == 2 and ", all rules and splits: " in lines[1]
-    assert all("every e-node has the value of its class; " in line for line in lines), found.out
-    rows = cleave(f"rules check {own} --workloads --json").json
-    assert [row["faults"] for row in rows if "workload" in row] == [[], []]
-
-
 def test_run_a_saved_result(cleave: Callable[..., Run], saved: Path) -> None:
     found = cleave(f"run {saved}")
     assert found.code == 0 and "passed, worst element" in found.out
@@ -587,16 +541,6 @@ except KeyboardInterrupt:
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout == "interrupted\n" and found.stderr == ""
-
-
-def test_rules_check_leaves_nothing_behind(tmp_path: Path) -> None:
-    import cleave_rules
-
-    own = Path(next(iter(cleave_rules.__path__))) / "split.egg"
-    found = _process(
-        "rules", "check", str(own), cwd=tmp_path, env={**os.environ, "CLEAVE_CACHE": str(tmp_path / "c" / "kernels")}
-    )
-    assert found.returncode == 0 and {p.name for p in tmp_path.iterdir()} <= {"c"}
 
 
 def test_another_process_makes_the_same_schedules(saved: Path) -> None:
