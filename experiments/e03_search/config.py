@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from cleave.config import Ablation, SearchLimits
+from cleave.config import Ablation
 from cleave.frontend import ops
 from cleave.frontend.tensor import Tensor
 from cleave.frontend.trace import trace
@@ -29,8 +29,11 @@ GOAL = 5.0
 PATIENCE = 6.0
 """A search is ended after its goal times this."""
 VERIFICATION_SECONDS = 120.0
-MANY = SearchLimits(candidates=1000)
-"""For counting candidates with and without the constraint: all that extraction gives."""
+MOST_CANDIDATES = 100
+"""Candidates are counted up to so many, with the reducibility constraint and without; of a whole layer as many as a
+search gives.
+"""
+REDUCIBILITY_SECONDS = 180.0
 
 NODES = 7
 """Graphs of up to so many operators are enumerated, as in the paper and in Mirage."""

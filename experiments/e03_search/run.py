@@ -22,6 +22,7 @@ from experiments.e03_search.config import (
     PATIENCE,
     README,
     RECORDS,
+    REDUCIBILITY_SECONDS,
     VERIFICATION_SECONDS,
     Case,
 )
@@ -38,7 +39,7 @@ def seconds_for(part: str, case: Case) -> float:
         case "search":
             return PATIENCE * case.goal
         case "reducibility":
-            return 2 * PATIENCE * case.goal
+            return max(REDUCIBILITY_SECONDS, 2 * PATIENCE * case.goal)
         case "enumeration":
             return (1 + _MOST_SPLITS) * (2 * ENUMERATION_SECONDS + 2 * CHECK_SECONDS)
         case _:

@@ -112,7 +112,8 @@ def reducible(rows: Rows) -> str:
 
 def _reducible(r: Record) -> Sequence[str]:
     on, off = r.details["on"], r.details["off"]
-    sizes = [str(side[what]) for what in ("e-nodes", "candidates", "split") for side in (on, off)]
+    more = {"e-nodes": "", "candidates": "+", "split": "+"}
+    sizes = [f"{s[what]}{plus if s['cut'] else ''}" for what, plus in more.items() for s in (on, off)]
     return *sizes, *(f"{side['seconds']:.2f}" + _limited(side) for side in (on, off))
 
 

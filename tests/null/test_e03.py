@@ -128,6 +128,36 @@ def test_table_text() -> None:
     assert tables([]) == "Nothing is recorded yet.\n"
 
 
+def other(part: str, outcome: Outcome, check: dict[str, Any], candidate: str = "", **details: Any) -> Record:
+    return Record(
+        workload={"part": part, "name": "matmul prefill"},
+        outcome=outcome,
+        check=check,
+        candidate={"name": candidate},
+        details={**details, "load": 2.0},
+        environment={"commit": HERE, "cores": 2},
+    )
+
+
+def test_tables_of_the_other_parts() -> None:
+    side = {"e-nodes": 7, "candidates": 2, "split": 1, "cut": False, "seconds": 0.5, "stop": "saturated"}
+    wide = {"e-nodes": 9, "candidates": 100, "split": 98, "cut": True, "seconds": 3.25, "stop": "nodes"}
+    found = {"split": "k", "nodes": 1, "complete": 7, "graphs": 4321, "seconds": 1.04, "stop": "complete"}
+    found |= {"equal": 3, "verified": "3 of 3", "expected": {"split k": (True, 2)}}
+    text = tables(
+        [
+            other("reducibility", Outcome.TIMEOUT, {}, on=side, off=wide),
+            other("enumeration", Outcome.OK, {}, "split k", **found),
+            other("enumeration", Outcome.SKIPPED, {"error": "8 operators"}, "unsplit"),
+            other("verification", Outcome.OK, {"small": "passed", "full": "passed"}, "split k", small=0.31, full=1.0),
+        ]
+    )
+    assert "| matmul prefill | 7 | 9 | 2 | 100+ | 1 | 98+ | 0.50 | 3.25 (nodes) |" in text
+    assert "| matmul prefill | k | 1 | 7 | 4,321 | 1.0 | 3 | 3 of 3 | split k (2 nodes): found |" in text
+    assert "| matmul prefill | skipped: 8 operators |" in text
+    assert "| matmul prefill | split k | passed | 0.31 | passed | 1.00 |" in text
+
+
 def test_faults_name_what_is_missed() -> None:
     assert faults(searched()) == []
     limited = searched(outcome=Outcome.TIMEOUT, stop="nodes", check={"expected": {"split k": None}})
