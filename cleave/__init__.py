@@ -3,7 +3,7 @@
     dims, trace, ops, nn, from_torch           make graphs
     search, verify, schedule, emit, optimize   the phases, and all of them in order
     export                                     graphs and candidates as programs of PyTorch and ONNX
-    equal                                      are two graphs equal, and why
+    explain, equal                             how candidates follow from a graph; are two graphs equal, and why
     Rulebook, Target, Config, load             rules, GPUs, settings, saved results
     CleaveError                                every error that a caller can mend
     testing                                    strategies for property tests of rules and graphs
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cleave.ir.dim import dims as dims
     from cleave.pipeline import emit as emit
     from cleave.pipeline import equal as equal
+    from cleave.pipeline import explain as explain
     from cleave.pipeline import load as load
     from cleave.pipeline import optimize as optimize
     from cleave.rewrite.rulebook import Rulebook as Rulebook
@@ -51,6 +52,7 @@ PUBLIC = {
     "schedule": "cleave.schedule:schedule",
     "emit": "cleave.pipeline:emit",
     "optimize": "cleave.pipeline:optimize",
+    "explain": "cleave.pipeline:explain",
     "equal": "cleave.pipeline:equal",
     "load": "cleave.pipeline:load",
     "export": "cleave.export",
@@ -120,6 +122,7 @@ __all__ = [
     "dims",
     "emit",
     "equal",
+    "explain",
     "export",
     "from_torch",
     "load",

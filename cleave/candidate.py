@@ -74,7 +74,8 @@ class StepCheck:
     def __str__(self) -> str:
         if self.failure:
             return f"FALSE {self.failure}"
-        return f"holds on {self.instances} instance{'s' * (self.instances != 1)}, difference {self.difference:.0e}"
+        spelt = f"{self.difference:.0e}" if self.difference else "0"
+        return f"holds on {self.instances} instance{'s' * (self.instances != 1)}, difference {spelt}"
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ class Candidate:
     def _repr_html_(self) -> str:
         from cleave.display import preformatted
 
-        return preformatted(self.text())
+        return f"{self.graph.svg()}<details><summary>text</summary>{preformatted(self.text())}</details>"
 
 
 def split_dims(splits: Iterable[Split], at: Instance, count: int = CHUNKS) -> dict[str, int]:

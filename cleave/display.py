@@ -51,7 +51,7 @@ def drawing(boxes: Sequence[Box], *, limit: int = 80) -> str:
     lines = [_arrow(centers[b], centers[a]) for a, box in enumerate(shown) for b in box.reads]
     lines += [_rectangle(box, *centers[n]) for n, box in enumerate(shown)]
     if len(boxes) > limit:
-        rest = f"{len(boxes) - limit} of {len(boxes)} nodes are not drawn"
+        rest = f"… {len(boxes) - limit} more of {len(boxes)} nodes"
         lines.append(f'<text x="4" y="{height + 12:.0f}" font-style="italic">{rest}</text>')
         height += 20
     start = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '

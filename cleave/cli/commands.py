@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cleave.candidate import FORM, Candidate, save_candidates
+from cleave.candidate import FORM, save_candidates
 from cleave.cli.inputs import (
     bindings,
     read_config,
@@ -16,7 +17,7 @@ from cleave.cli.inputs import (
     split_counts,
 )
 from cleave.cli.operators import operators as operators
-from cleave.cli.output import Progress, print_json, print_text, progress
+from cleave.cli.output import Progress, complain, print_json, print_text, progress
 from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNKNOWN, BadInput, parse
 from cleave.cli.rulebook import rules as rules
 from cleave.errors import SearchError
@@ -24,6 +25,7 @@ from cleave.ir.graph import Graph
 from cleave.saved import check_place
 
 if TYPE_CHECKING:
+    from cleave.pipeline.explanation import Explanation
     from cleave.search import Round
     from cleave.verify import Verdict
 
@@ -99,6 +101,7 @@ def _is_bound(g: Graph, dims: dict[str, int]) -> bool:
 
 
 def _print_found(options: argparse.Namespace, found: Any, verdicts: Sequence[Any], notes: Sequence[str]) -> None:
+    from cleave.pipeline.explanation import candidate_dict
     from cleave.pipeline.show import leading, show_derivation
 
     if options.json:
@@ -107,7 +110,7 @@ def _print_found(options: argparse.Namespace, found: Any, verdicts: Sequence[Any
                 "stop": str(found.report.stop),
                 "seconds": found.report.seconds.total,
                 "matches": found.report.matches,
-                "axes": [str(row) for row in found.report.reducibility.rows],
+                "axes": found.report.reducibility.as_dicts(),
                 "candidates": [candidate_dict(c) for c in found.candidates],
                 "verdicts": [v.as_dict() for v in verdicts],
                 "notes": list(notes),
@@ -123,81 +126,50 @@ def _print_found(options: argparse.Namespace, found: Any, verdicts: Sequence[Any
         print_text(f"note: {note}")
 
 
-def candidate_dict(c: Candidate) -> dict[str, Any]:
-    """A candidate with its derivation, for JSON."""
-    return {
-        "name": c.name,
-        "rules": list(c.rules),
-        "exactness": c.exactness,
-        "assumptions": list(c.assumptions),
-        "graph": c.graph.text(),
-        "steps": [
-            {"rule": s.rule, "place": s.place, "before": s.before, "after": s.after, "backward": s.backward}
-            for s in c.steps
-        ],
-        "splits": [s.base for s in c.splits],
-        "folds": [{"axis": f.axis.name, "absorbing": f.absorbing, "carry": [str(t) for t in f.carry]} for f in c.folds],
-    }
-
-
 def explain(options: argparse.Namespace) -> int:
-    from cleave.pipeline.show import show_derivation
-    from cleave.search import reducibility_table
-
-    candidates, stop = _candidates(options)
-    if options.candidate is not None:
-        candidates = [_numbered(candidates, options.candidate)]
-    table = reducibility_table(candidates[0].origin)
+    found = _explanation(options)
     if options.json:
-        axes = [
-            {"axis": r.axis.name, "reducible": r.reducible, "splittable": r.splittable, "why": r.why}
-            for r in table.rows
-        ]
-        rows = [{**candidate_dict(c), "numerics": c.numerics and c.numerics.as_dict()} for c in candidates]
-        print_json({"stop": stop, "axes": axes, "candidates": rows})
-        return EXIT_OK
-    print_text(candidates[0].origin.text())
-    print_text(f"stop reason: {stop}\naxes:\n{table.text()}")
-    for c in candidates:
-        used = f", assumes {', '.join(c.assumptions)}" if c.assumptions else ""
-        lines = [f"exactness: {c.exactness}{used}", *str(c.numerics or "no instance to measure errors on").splitlines()]
-        print_text("\n".join([*show_derivation(c), *(f"  {line}" for line in lines)]))
-    return EXIT_OK
+        print_json(found.as_dict())
+    else:
+        print_text({"text": found.text, "markdown": found.markdown, "html": found.html}[options.format]())
+    for error in found.errors:
+        complain(f"error: {error}")
+    return EXIT_FAILED if found.errors else EXIT_OK
 
 
-def _candidates(options: argparse.Namespace) -> tuple[list[Candidate], str]:
-    """Of a saved result or search, or of a search that is done now; and why the search stopped."""
+def _explanation(options: argparse.Namespace) -> Explanation:
+    """Of a saved result or search, or of a search that is done now."""
+    from cleave.pipeline import explain as run
+    from cleave.pipeline.explanation import UNKNOWN, explain_saved
+
+    if options.json and options.format != "text":
+        raise BadInput(f"--json and --format {options.format}: one of them is expected")
     if Path(options.program).is_dir() or options.program.endswith(".json"):
         from cleave.pipeline.saved import load_parts
 
         _refuse_settings(options)
-        found, report = load_parts(options.program)
-        if not found:
+        candidates, report = load_parts(options.program)
+        if not candidates:
             raise SearchError("holds no candidates", location=options.program)
-        return list(found), str(report.search.get("stop", "unknown"))
+        return explain_saved(candidates, str(report.search.get("stop", UNKNOWN)), candidate=options.candidate)
     from cleave.pipeline.rulebooks import check_rulebook
-    from cleave.search import search as run
+    from cleave.search import search as search_now
 
     loaded, rules = read_program(options), read_rules(options)
-    check_rulebook(rules)
-    found_now = run(loaded.graph, rules, read_config(options))
-    if str(found_now.report.stop) == "interrupted":
+    notes = check_rulebook(rules)
+    found = search_now(loaded.graph, rules, read_config(options))
+    if str(found.report.stop) == "interrupted":
         raise KeyboardInterrupt
-    return list(found_now.candidates), str(found_now.report.stop)
+    made = run(found, rules=rules, candidate=options.candidate)
+    return replace(made, notes=(*made.notes, *notes))
 
 
 def _refuse_settings(options: argparse.Namespace) -> None:
     """A saved result was searched before: an option of the search would do nothing."""
     usual = vars(parse(["explain", options.program]))
     for name, value in vars(options).items():
-        if name not in ("json", "candidate") and value != usual[name]:
+        if name not in ("json", "format", "candidate") and value != usual[name]:
             raise BadInput(f"--{name.replace('_', '-')} is for a program; {options.program} is a saved result")
-
-
-def _numbered(candidates: Sequence[Candidate], number: int) -> Candidate:
-    if not 0 <= number < len(candidates):
-        raise SearchError(f"candidate {number}: there are {len(candidates)}, numbered from 0")
-    return candidates[number]
 
 
 # ---- equal

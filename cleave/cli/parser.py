@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cleave.config import ASSUMPTIONS, MOST
 
 EXIT_OK, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
-EXIT_UNKNOWN = 2
+EXIT_UNKNOWN = 3
 
 EXIT_CODES = """exit codes:
   0    everything that was tried is right; programs are equal
   1    a candidate or schedule failed to verify, to compile or to run; or a rule has a counterexample; programs differ
-  2    bad input: one line on stderr says what, nothing was written; or nobody knows whether they are equal
+  2    bad input: one line on stderr says what, nothing was written
+  3    equal: neither a derivation nor a counterexample was found; what is left to show is printed
   130  interrupted: what was found until then is printed
 """
 PROGRAM = """\
@@ -119,6 +120,12 @@ def _explain(commands: Commands) -> None:
     _program(made)
     _searching(made)
     made.add_argument("--candidate", metavar="N", type=int, help="only this one, numbered from 0")
+    made.add_argument(
+        "--format",
+        choices=("text", "markdown", "html"),
+        default="text",
+        help="html: a page with drawings; default: text",
+    )
 
 
 def _equal(commands: Commands) -> None:

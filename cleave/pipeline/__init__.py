@@ -3,6 +3,7 @@
 search, verify, schedule    one phase each, from the parts that do them
 emit                        schedule -> executable
 optimize                    all of these and, on a GPU, a check of the kernel and a measurement
+explain                     how candidates follow from a graph, for people
 equal                       are two graphs equal, and why
 load                        a saved result
 """
@@ -11,8 +12,22 @@ from __future__ import annotations
 
 from cleave.pipeline.emission import emit
 from cleave.pipeline.equality import Equality, equal
+from cleave.pipeline.explanation import Explanation, explain
 from cleave.pipeline.optimizer import optimize
 from cleave.pipeline.result import Build, Forced, Report, Result, Trial
 from cleave.pipeline.saved import load
 
-__all__ = ["Build", "Equality", "Forced", "Report", "Result", "Trial", "emit", "equal", "load", "optimize"]
+__all__ = [
+    "Build",
+    "Equality",
+    "Explanation",
+    "Forced",
+    "Report",
+    "Result",
+    "Trial",
+    "emit",
+    "equal",
+    "explain",
+    "load",
+    "optimize",
+]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cleave.candidate import Candidate, Step
 from cleave.pipeline.equality import Equality, Verdict
+from cleave.pipeline.explanation import fold_lines, split_lines
 from cleave.pipeline.result import Result, Trial
 
 
@@ -48,11 +49,7 @@ def show_derivation(c: Candidate) -> list[str]:
     lines = [f"-- {c.name}", *_indented(c.graph.text())]
     lines.append("  derivation:" if c.steps else "  derivation: none, the graph as written")
     lines += show_steps(c.steps)
-    for split in c.splits:
-        lines.append(f"  split: {split.base} into {split.count} chunks of {split.chunk} ({split.outer}, {split.inner})")
-    for f in c.folds:
-        lines.append(f"  fold over {f.axis}" + (", absorbing:" if f.absorbing else ":"))
-        lines += [f"    {m.op} restated as {carry}" for m, carry in zip(f.members, f.carry, strict=True)]
+    lines += [f"  {line}" for line in (*split_lines(c), *fold_lines(c))]
     return lines
 
 
@@ -62,6 +59,7 @@ def show_steps(steps: Sequence[Step]) -> list[str]:
     for number, s in enumerate(steps, 1):
         way = " (backward)" if s.backward else ""
         lines += [f"   {number:2d} {s.rule}{way} at {s.place}", f"        {s.before}", f"     -> {s.after}"]
+        lines += [f"        {s.check}"] * s.is_false
     return lines
 
 

@@ -86,7 +86,7 @@ def _shown(g: EGraph, limit: int) -> tuple[list[int], int]:
 
 
 def _cut_off(cut: int) -> list[str]:
-    return [f"{cut} more e-nodes not shown"] if cut else []
+    return [f"... {cut} more e-nodes"] if cut else []
 
 
 def _label(n: ENode) -> str:

@@ -324,7 +324,7 @@ class _Tree:
         """A path in words: ``mul.0 / sum[t]``."""
         node, words = self, list[str]()
         for i in path:
-            words.append(_word(node.term) + (f".{i}" if len(node.term.operands) > 1 else ""))
+            words.append(word(node.term) + (f".{i}" if len(node.term.operands) > 1 else ""))
             node = node.below(i)
         return " / ".join(words)
 
@@ -354,7 +354,8 @@ def equations(source: ETerm, steps: Sequence[Rewrite]) -> list[tuple[str, Rewrit
     return out
 
 
-def _word(t: ETerm) -> str:
+def word(t: ETerm) -> str:
+    """A term's operator, and the axis that it binds: ``mul``, ``sum[t]``."""
     if t.op == "Red":
         op, axis = t.plain
         assert isinstance(axis, AxisRef)

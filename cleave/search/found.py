@@ -61,7 +61,8 @@ class Found:
     def _repr_html_(self) -> str:
         from cleave.display import preformatted
 
-        return preformatted(self.text())
+        drawn = f"<details><summary>{self.egraph}</summary>{self.egraph.svg()}</details>"
+        return preformatted(self.text()) + drawn
 
 
 def _split_axes(c: Candidate) -> frozenset[str]:

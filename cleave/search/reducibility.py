@@ -8,8 +8,10 @@ A top-k is one too, but rules do not know how to merge it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cleave import document
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph, Reduce, bound_axis, walk
 from cleave.ir.index import Symbol, axes_of, inputs_of, show
@@ -21,6 +23,9 @@ SMALL = 512
 """Fixed extents up to this are kept whole when the graph has another axis to split."""
 
 
+HEADINGS = ("axis", "reducible", "splittable", "why")
+
+
 @dataclass(frozen=True)
 class AxisVerdict:
     """One axis: whether a reduction binds it, whether it may be split, and why."""
@@ -30,9 +35,10 @@ class AxisVerdict:
     splittable: bool
     why: str
 
-    def __str__(self) -> str:
-        kind = "split" if self.splittable else "reducible" if self.reducible else "no"
-        return f"{self.axis.name:12s} {kind:10s} {self.why}"
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Under ``HEADINGS``."""
+        return self.axis.name, _yes(self.reducible), _yes(self.splittable), self.why
 
 
 @dataclass(frozen=True)
@@ -55,43 +61,60 @@ class ReducibilityTable:
         axes = (row.axis for row in self.rows if row.reducible)
         return tuple(a for a in axes if a.kind == "plain" and not _is_one(a))
 
+    def block(self) -> document.Table:
+        return document.Table(HEADINGS, tuple(row.cells for row in self.rows))
+
     def text(self) -> str:
-        return "".join(f"{row}\n" for row in self.rows)
+        return document.text([self.block()])
+
+    def as_dicts(self) -> list[dict[str, str | bool]]:
+        return [dict(zip(HEADINGS, (r.axis.name, r.reducible, r.splittable, r.why), strict=True)) for r in self.rows]
 
     def __str__(self) -> str:
         return self.text()
 
     def _repr_html_(self) -> str:
-        from cleave.display import preformatted
+        return document.html([self.block()])
 
-        return preformatted(self.text())
+
+def _yes(so: object) -> str:
+    return "yes" if so else "no"
 
 
 def reducibility_table(g: Graph) -> ReducibilityTable:
-    """For each axis of a graph: reducible, split or not, and the reason."""
-    stored = frozenset[Axis]().union(*(axes_of(i) for o in g.outputs for i in o.indices))
+    """For each axis of a graph: reducible, splittable or not, and the operators that say so."""
+    stores: dict[Axis, list[str]] = {}
+    for o in g.outputs:
+        for a in frozenset[Axis]().union(*map(axes_of, o.indices)):
+            stores.setdefault(a, []).append(o.name)
     bound: dict[Axis, Counter[str]] = {}
     for t in walk(*g.terms):
         axis = bound_axis(t)
         if axis is not None:
             bound.setdefault(axis, Counter())[t.op if isinstance(t, Reduce) else TOP_K] += 1
-    return ReducibilityTable(tuple(_verdict(a, bound.get(a), stored) for a in g.axes))
+    return ReducibilityTable(tuple(_verdict(a, bound.get(a), stores.get(a, ())) for a in g.axes))
 
 
-def _verdict(axis: Axis, monoids: Counter[str] | None, stored: frozenset[Axis]) -> AxisVerdict:
+def _verdict(axis: Axis, monoids: Counter[str] | None, stores: Sequence[str]) -> AxisVerdict:
+    kept = f"{_outputs(stores)} {'it' if monoids is None else 'it too'}" if stores else ""
     if monoids is None:
-        return AxisVerdict(axis, False, False, "output axis: tile it" if axis in stored else "no reduction binds it")
+        why = f"{kept}: tile it" if stores else "broadcast: read, and neither reduced nor stored"
+        return AxisVerdict(axis, False, False, why)
     folds = ", ".join(f"{op} x{count}" for op, count in sorted(monoids.items()))
     if TOP_K in monoids:
-        return AxisVerdict(axis, True, False, f"{folds}, and no rule merges the top-k of chunks")
-    if axis in stored:
-        return AxisVerdict(axis, True, False, f"{folds}, but also an output axis: a split would have to store chunks")
+        return AxisVerdict(axis, True, False, f"{folds}; no rule merges the top-k of chunks")
+    if stores:
+        return AxisVerdict(axis, True, False, f"{folds}; {kept}: a split would have to store chunks")
     if _is_one(axis):
-        return AxisVerdict(axis, True, False, f"{folds}, but the extent is 1")
+        return AxisVerdict(axis, True, False, f"{folds}; the extent is 1")
     if axis.kind != "plain":
-        return AxisVerdict(axis, True, False, f"{folds}, but it already is a piece of a split axis")
+        return AxisVerdict(axis, True, False, f"{folds}; it already is a piece of a split axis")
     ragged = f"; ragged: extent {show(axis.extent)}" if axes_of(axis.extent) or inputs_of(axis.extent) else ""
     return AxisVerdict(axis, True, True, folds + ragged)
+
+
+def _outputs(stores: Sequence[str]) -> str:
+    return f"output {stores[0]} stores" if len(stores) == 1 else f"outputs {', '.join(stores)} store"
 
 
 def fixed_extent(axis: Axis) -> int | None:

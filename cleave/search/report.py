@@ -57,7 +57,7 @@ class Report:
         lines.append("matches: " + (", ".join(fired) or "none"))
         silent = [name for name, count in self.matches.items() if not count]
         lines += [f"never fired: {', '.join(silent)}"] * bool(silent)
-        lines += ["axes:", *(f"  {row}" for row in self.reducibility.rows)]
+        lines += ["axes:", *(f"  {line}" for line in self.reducibility.text().splitlines())]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines) + "\n"
 

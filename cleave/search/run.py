@@ -22,6 +22,7 @@ from cleave.search.extract import Extraction, Limits, configurations, extract
 from cleave.search.folds import Pattern, dependent_passes, folds_of, patterns
 from cleave.search.form import form
 from cleave.search.found import Found
+from cleave.search.locality import after_saturation
 from cleave.search.price import prices
 from cleave.search.problem import Choice
 from cleave.search.reducibility import reducibility_table
@@ -73,6 +74,7 @@ def search(
     state = Saturated(source_egraph(encoding))
     if config.ablation.algebra:
         state = saturated(encoding, book, config, progress)
+        table = after_saturation(table, encoding, state.graph) if local else table
     else:
         notes.append("algebra off: only the graph as written")
         book = book.only()

@@ -45,7 +45,7 @@ def test_boxes_do_not_overlap_and_arrows_point_down(drawn: list[Box]) -> None:
 def test_labels_are_escaped_and_the_cut_off_is_said() -> None:
     svg = drawing([Box("a < b & c", "where"), Box("max t", "reduce", (0,)), Box("o", "output", (1,))], limit=2)
     assert "a &lt; b &amp; c" in svg
-    assert "1 of 3 nodes are not drawn" in svg
+    assert "… 1 more of 3 nodes" in svg
     assert preformatted("a < b").count("&lt;") == 1
 
 

@@ -248,8 +248,8 @@ def test_axes_of_a_split() -> None:
 def test_drawing_is_cut_off() -> None:
     g = attention(Axis("s", S), Axis("t", T), Axis("d", D), Axis("e", D))
     assert g.svg().startswith("<svg")
-    assert "nodes are not drawn" not in g.svg()
-    assert "8 of 13 nodes are not drawn" in g.svg(limit=5)
+    assert "more of" not in g.svg()
+    assert "… 8 more of 13 nodes" in g.svg(limit=5)
     assert "exp_diff" in g._repr_html_()
 
 
