@@ -541,6 +541,7 @@ int run_blocks(
   for (size_t i = 0; i < order.size(); i++) order[i] = (int)i * cluster;
   std::shuffle(order.begin(), order.end(), chance);
   for (size_t i = 0; i < order.size() && !failed; i++) run_cluster(entry, order[i]);
+  std::vector<Machine>().swap(machines);  // every kernel is a library of its own, and stays loaded
   if (failed) memcpy(told, message, sizeof message);
   return failed;
 }
