@@ -46,6 +46,14 @@ def test_no_file_is_too_long() -> None:
     assert not {path: length for path, length in lengths.items() if length > MOST_LINES}
 
 
+def test_no_conflict_was_left_in_a_text() -> None:
+    kinds = ("*.md", "*.py", "*.egg", "*.toml", "*.h", "*.cuh", "*.cpp")
+    folders = [ROOT / name for name in ("cleave", "rules", "experiments", "tests", "notebooks", ".ci")]
+    texts = [*ROOT.glob("*.*"), *(path for folder in folders for kind in kinds for path in folder.rglob(kind))]
+    marks = re.compile(r"^(<{7}|={7}|>{7})( |$)", flags=re.MULTILINE)
+    assert not [path for path in texts if path.is_file() and marks.search(path.read_text(encoding="utf-8"))]
+
+
 def test_version_is_the_same_everywhere() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert cleave.__version__ == version
