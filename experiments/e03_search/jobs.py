@@ -149,6 +149,8 @@ def _verified(case: Case, c: Candidate, sizes: dict[str, int]) -> Record:
     ended = time.perf_counter()
     good = verdict.passed and not full.outcome.failed
     check = {"small": str(verdict.outcome), "full": str(full.outcome), "detail": full.detail}
+    if not verdict.passed:
+        check["fault"] = verdict.summary()
     made = row(
         "verification",
         case,

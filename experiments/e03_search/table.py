@@ -141,7 +141,8 @@ def verified(rows: Rows) -> str:
 
 def _verified(r: Record) -> Sequence[str]:
     c, d = r.check, r.details
-    return r.candidate["name"], c["small"], f"{d['small']:.2f}", c["full"], f"{d['full']:.2f}"
+    why = f": {c['detail']}" if c["full"] != "passed" and c["detail"] else ""
+    return r.candidate["name"], c["small"], f"{d['small']:.2f}", c["full"] + why, f"{d['full']:.2f}"
 
 
 # ---- the page
