@@ -68,6 +68,9 @@ class Tally:
             self.left_out += 1
             return []
         ended = worker.run(job, *arguments, seconds=min(seconds, left))
+        if ended.outcome is Ended.TIMEOUT and left < seconds:  # the run's time was over, not the job's
+            self.left_out += 1
+            return []
         if ended.outcome is not Ended.OK:
             outcome = {Ended.TIMEOUT: Outcome.TIMEOUT, Ended.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY}.get(ended.outcome)
             error = {"error": f"{ended.outcome.value}: {ended.message}"}

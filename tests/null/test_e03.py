@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from cleave.ir.graph import Graph
 from cleave.ir.text import parse_graph
 from cleave.nn.workloads import WORKLOADS
 from cleave.records import Outcome, Record, append
+from cleave.runtime.watchdog import Limited
+from cleave.runtime.watchdog import Outcome as Ended
 from cleave.verify import Outcome as Passed
 from cleave.verify import References
 from cleave.verify.forms import small_form
@@ -22,6 +25,7 @@ from experiments.e03_search.config import CASES, ENUMERATED, PARTS, README
 from experiments.e03_search.forms import EXPECTED, IN_ORDER, expected_forms, splits_of
 from experiments.e03_search.identity import identity, ranks
 from experiments.e03_search.table import BEGIN, END, faults, latest, tables, with_tables
+from experiments.tally import Tally
 
 HERE = {"id": "a" * 40, "dirty": False}
 THERE = {"id": "b" * 40, "dirty": False}
@@ -108,6 +112,23 @@ def test_a_run_measures_what_is_missing_and_a_failure_is_a_row(
     assert run.main(arguments) == 0
     assert len(run.records_of(tmp_path / run.FILE)) == 1
     assert "0 measurements, 1 are recorded for this commit" in capsys.readouterr().out
+
+
+class Late:
+    """A worker whose jobs never end in time."""
+
+    def run(self, *_: object, seconds: float) -> Limited:
+        return Limited(Ended.TIMEOUT, message="no answer within the time limit", seconds=seconds)
+
+
+@pytest.mark.parametrize(("left", "rows", "left_out"), [(60.0, 1, 0), (20.0, 0, 1), (1.0, 0, 1)])
+def test_a_job_that_the_end_of_the_run_cuts_short_is_left_out(
+    tmp_path: Path, left: float, rows: int, left_out: int
+) -> None:
+    tally = Tally(tmp_path, None, "command", time.monotonic() + left)
+    tally.run(Late(), "rows.jsonl", "matmul", searched, seconds=30.0, workload={"part": "search", "name": "matmul"})
+    assert (tally.rows, tally.left_out) == (rows, left_out)
+    assert len(run.records_of(tmp_path / "rows.jsonl")) == rows
 
 
 # ---- tables
