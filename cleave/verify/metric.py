@@ -22,7 +22,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cleave.ir.graph import Cast, Const, Graph, Load, Map, Output, Reduce, Term, Where, graph, product_factors, walk
+from cleave.ir.graph import (
+    Cast,
+    Const,
+    Graph,
+    Load,
+    Map,
+    Output,
+    Reduce,
+    Term,
+    TopK,
+    Where,
+    graph,
+    product_factors,
+    walk,
+)
 from cleave.ir.op import FLOATS, MANTISSA_BITS, round_to
 from cleave.verify.steps import is_step_of_sum, jump, steps_of_sums
 from cleave.verify.verdict import Outcome
@@ -58,7 +72,9 @@ ALGEBRA = Tolerance(frobenius=np.inf, relative=1e-7, ulps=2.0, dtype="float64", 
 
 
 def storage(dtypes: Iterable[str], output: str) -> Tolerance:
-    """The metric for an output of a kernel that reads inputs of some dtypes."""
+    """The metric for an output of a kernel that reads inputs of some dtypes; positions have no rounding."""
+    if output not in FLOATS:
+        return Tolerance(frobenius=np.inf, relative=0.0, ulps=0.0, dtype="float64")
     kinds = [d for d in (*dtypes, output) if d in FLOATS]
     unit = max(2.0 ** -MANTISSA_BITS[d] for d in kinds)
     frobenius = max(_FROBENIUS.get(d, 1e-3) for d in kinds)
@@ -165,7 +181,8 @@ def magnitude(term: Term, least: float = 0.0) -> Term:
 def algebra_magnitude(term: Term, *, jumps: bool = True) -> Term:
     """The magnitude for two graphs that are equal over the reals: room for the rounding of every sum in them.
 
-    max_k a  ->  max_k |a|: sums that cancel leave their rounding, and a maximum of those is as small as that.
+    max_k a  ->  max_k |a|: sums that cancel leave their rounding, and a maximum of those is as small as that; nor can
+    the element of a rank be further off than all elements are.
 
     ``jumps``: step functions of reductions have room for their jumps.
     """
@@ -179,7 +196,7 @@ def _algebra_node(t: Term, made: dict[Term, Term], *, jumps: bool) -> Term:
     match t:
         case Const(value) if not np.isfinite(value):
             return Const(0.0)  # exact: what a mask puts in a maximum has no error
-        case Reduce("max" | "min", axis, body):
+        case Reduce("max" | "min", axis, body) | TopK("value", axis, _, body):
             return Reduce("max", axis, made[body])
         case _:
             size = _magnitude_node(t, made, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from cleave.ir.interp import interpret
 from cleave.ir.text import parse_graph
 from cleave.search import Found, reducibility_table, search
 from cleave.target import Target
-from cleave.verify import verify
+from cleave.verify import compare, graph_tolerance, verify, with_magnitudes
 from cleave.verify.verdict import Outcome, Step
 
 Array = np.ndarray[Any, Any]
@@ -253,6 +254,8 @@ def planted(part_of: str) -> Graph:
             values = -ops.top_k(-p, 2, axis="n")[0]
         if part_of == "one rank on":
             experts = ops.top_k(p, 3, axis="n")[1][:, 1:]
+        if part_of == "logits":
+            experts = ops.top_k(logits, 2, axis="n")[1]
         if part_of == "twice":
             experts = ops.top_k(2.0 * p, 2, axis="n")[1]
         return {"weights": values * ops.reciprocal0(ops.sum(values, 1, keepdims=True)), "experts": experts}
@@ -266,6 +269,26 @@ def test_wrong_selections_are_rejected(wrong: str) -> None:
     assert verdict.outcome is Outcome.WRONG_VALUE
 
 
+def test_positions_of_what_is_as_large_are_left_open() -> None:
+    """The order of the logits is that of their softmax; where that is 0 for large ones, either expert is right."""
+    claim = replace(candidate(planted("logits"), planted("nothing")), assumptions=("finite",))
+    for seed in range(2):
+        verdict = verify(claim, Config(seed=seed))
+        assert verdict.passed, verdict
+    small = next(c for c in verdict.checks if c.step is Step.SMALL)
+    assert small.detail == "a step function (top-k) follows a reduction: either side of a jump is an honest rounding"
+
+
+def test_ties_within_a_rounding_have_room_and_nothing_else_has(rng: np.random.Generator) -> None:
+    g = with_magnitudes(planted("nothing"))
+    x = {"x": np.eye(3), "w": np.array([[1.0, 2, 2, 1], [4, 1, 2, 3], [1, 1, 1, 1]])}
+    x["w"][0, 2] += 1e-12
+    found = interpret(g, x)
+    assert found["experts"].tolist() == [[2, 1], [0, 3], [0, 1]]
+    room = found["experts__magnitude"] - found["experts__decided"]
+    assert (room > 0).tolist() == [[True, True], [False, False], [True, True]]
+
+
 def test_fields_select_by_an_order_and_prove_nothing_by_it() -> None:
     """Twice as large keeps the order of numbers, but not that of residues."""
     verdict = verify(candidate(planted("twice"), planted("nothing")))
@@ -273,6 +296,13 @@ def test_fields_select_by_an_order_and_prove_nothing_by_it() -> None:
     assert field.outcome is Outcome.PASSED and "experts is left open: laws of" in field.detail
     same = verify(candidate(planted("nothing"), planted("nothing")))
     assert next(c for c in same.checks if c.step is Step.FIELD).detail == ""
+
+
+def test_positions_are_compared_exactly() -> None:
+    tolerance = graph_tolerance(nn.moe_routing(), "experts")
+    values = np.array([3.0, 70000.0])
+    assert compare(values, values, values, tolerance).passed
+    assert not compare(values + np.array([0.0, 1.0]), values, values, tolerance).passed
 
 
 # ---- who refuses it
