@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import cleave
 from cleave import Config, nn, ops
@@ -20,13 +22,14 @@ from cleave.export import to_onnx, to_torch
 from cleave.ir.axis import axis
 from cleave.ir.check import check_graph
 from cleave.ir.dim import dims
-from cleave.ir.graph import Graph, Input, Output, apply, fold, graph, load, top_k
+from cleave.ir.graph import Graph, Input, Output, Term, apply, fold, free, graph, load, top_k
 from cleave.ir.hash import graph_hash
 from cleave.ir.index import index, read
 from cleave.ir.interp import interpret
 from cleave.ir.text import parse_graph
 from cleave.search import Found, reducibility_table, search
 from cleave.target import Target
+from cleave.testing.strategies import COLUMN, INNER, INPUTS, ROW, arrays, sizes_of, terms
 from cleave.verify import compare, graph_tolerance, verify, with_magnitudes
 from cleave.verify.verdict import Outcome, Step
 
@@ -147,6 +150,31 @@ def test_names_of_axes_do_not_count() -> None:
         )
 
     assert len({graph_hash(made(*names)) for names in (("n", "r"), ("r", "n"), ("z", "x"))}) == 1
+
+
+@st.composite
+def selections(draw: st.DrawFn) -> Graph:
+    """A selection of random terms, ranked by an axis that may be of the same extent, under more terms."""
+    chosen = draw(st.sampled_from([ROW, COLUMN, INNER]))
+    ranks = draw(st.sampled_from([axis("r", index(2)), axis("r", chosen.extent)]))
+    t: Term = top_k(draw(st.sampled_from(["value", "index"])), chosen, ranks, draw(terms(4)))
+    if draw(st.booleans()):
+        t = apply("add", t, apply("tanh", fold("sum", draw(st.sampled_from([ROW, ranks])), t)))
+    if draw(st.booleans()):
+        t = top_k("index", draw(st.sampled_from([ROW, COLUMN, INNER])), 1, t)
+    stored = tuple(a for a in (ROW, COLUMN, INNER, ranks) if a in free(t))
+    shape, indices = tuple(a.extent for a in stored), tuple(a.position for a in stored)
+    return Graph("random", INPUTS, (Output("out", "float32", shape, indices, t),))
+
+
+@given(selections(), st.data())
+@settings(max_examples=40)
+def test_random_selections_keep_their_value_under_canonical_names_and_as_text(raw: Graph, data: st.DataObject) -> None:
+    g = graph("random", raw.inputs, raw.outputs)
+    assert parse_graph(g.text()) == g
+    sizes = data.draw(sizes_of(g))
+    x = arrays(g, sizes, np.random.default_rng(0))
+    np.testing.assert_allclose(interpret(g, x, sizes)["out"], interpret(raw, x, sizes)["out"], rtol=1e-9)
 
 
 def test_errors() -> None:
