@@ -235,7 +235,7 @@ def test_rules_work_below_the_selection(found: Found, rng: np.random.Generator) 
 def test_the_axis_of_a_selection_is_not_split(found: Found) -> None:
     row = next(r for r in reducibility_table(router()).rows if r.axis.name == "n")
     assert row.reducible and not row.splittable
-    assert row.why == "max x1, sum x1, top-k x2, and no rule merges the top-k of chunks"
+    assert row.why == "max x1, sum x1, top-k x2; no rule merges the top-k of chunks"
     assert row.why in found.report.text()
 
 
