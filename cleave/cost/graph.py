@@ -6,7 +6,8 @@ sizes.
     traffic         elements of the tensors read and written: inputs once, partial results twice, outputs once
     passes          longest chain of reductions over one axis of which each needs the one before
 
-Shared terms count once. A ragged extent is taken for its first owner (``kv_len[0]``), a chunk at its full length.
+Shared terms count once. What is made of weights alone is made once, not in each call: it costs what reading it costs.
+A ragged extent is taken for its first owner (``kv_len[0]``), a chunk at its full length.
 """
 
 from __future__ import annotations
@@ -21,7 +22,23 @@ from numpy.typing import NDArray
 
 from cleave.candidate import GraphCost, Split
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, Load, Map, Reduce, Term, TopK, Where, bound_axis, children, free, tensor_key, walk
+from cleave.ir.graph import (
+    Cast,
+    Const,
+    Graph,
+    IndexValue,
+    Load,
+    Map,
+    Reduce,
+    Term,
+    TopK,
+    Where,
+    bound_axis,
+    children,
+    free,
+    tensor_key,
+    walk,
+)
 from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, evaluate, index, of, substitute
 from cleave.ir.op import INTEGERS, MAPS
 
@@ -35,12 +52,14 @@ TRAFFIC_WEIGHT = 8.0
 """What one special function and one element moved are worth in multiply-adds, for ranking only."""
 
 
-def graph_cost(g: Graph, splits: Sequence[Split] = ()) -> GraphCost:
-    """The symbolic cost of a graph."""
-    extents = _extents(g, splits)
+def graph_cost(g: Graph, splits: Sequence[Split] = (), weights: Iterable[str] = ()) -> GraphCost:
+    """The symbolic cost of a graph; ``weights`` are inputs that are parameters."""
+    extents, ahead = _extents(g, splits), _ahead(g, frozenset(weights))
     work, special = index(0), index(0)
     for t in walk(*g.terms):
         match t:
+            case _ if t in ahead:
+                pass
             case Map(op, _) if MAPS[op].transcendental:
                 special = special + volume(free(t), extents)
             case Map() | Where():
@@ -49,7 +68,25 @@ def graph_cost(g: Graph, splits: Sequence[Split] = ()) -> GraphCost:
                 work = work + volume(free(body) | {axis}, extents)
             case _:
                 pass
-    return GraphCost(work, special, _traffic(g, extents), passes(g.terms))
+    return GraphCost(work, special, _traffic(g, extents, ahead), passes(g.terms))
+
+
+def _ahead(g: Graph, weights: frozenset[str]) -> frozenset[Term]:
+    """Terms of weights and numbers that are read in place of what they are made of: they are known before any call."""
+    out: set[Term] = set()
+    for t in walk(*g.terms):
+        match t:
+            case Load(name, _):
+                known = name in weights
+            case Map() | Reduce() | Cast():
+                below = children(t)
+                numbers = {c for c in below if isinstance(c, Const | IndexValue)}
+                known = out.issuperset({*below} - numbers) and not out.isdisjoint(below)
+            case _:
+                known = False
+        if known:
+            out.add(t)
+    return frozenset(out)
 
 
 def _extents(g: Graph, splits: Sequence[Split]) -> dict[Axis, Index]:
@@ -70,19 +107,32 @@ def volume(axes: Iterable[Axis], extents: Mapping[Axis, Index]) -> Index:
     return reduce(lambda product, a: product * extents[a], sorted(axes, key=lambda a: a.name), index(1))
 
 
-def _traffic(g: Graph, extents: Mapping[Axis, Index]) -> Index:
+def _traffic(g: Graph, extents: Mapping[Axis, Index], ahead: frozenset[Term]) -> Index:
     total = index(0)
     read: dict[Term, Index] = {}
-    for t in walk(*g.terms):
-        if isinstance(t, Load):
+    for t in _needed(g.terms, ahead):
+        if isinstance(t, Load) or t in ahead:
             read.setdefault(tensor_key(t), volume(free(t), extents))
     for size in read.values():
         total = total + size
     for o in g.outputs:
         total = total + reduce(lambda product, extent: product * extent, o.shape, index(1))
     for partial in _partials(g):
-        total = total + 2 * volume(free(partial), extents)
+        if partial not in ahead:
+            total = total + 2 * volume(free(partial), extents)
     return total
+
+
+def _needed(terms: Iterable[Term], ahead: frozenset[Term]) -> list[Term]:
+    """Terms without those that only terms of weights are made of."""
+    out: dict[Term, None] = {}
+    waiting = list(terms)
+    while waiting:
+        t = waiting.pop()
+        if t not in out:
+            out[t] = None
+            waiting += () if t in ahead else children(t)
+    return list(out)
 
 
 def _partials(g: Graph) -> list[Reduce]:

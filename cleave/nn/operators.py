@@ -180,7 +180,8 @@ OPERATORS: dict[str, Operator] = {
         Operator("matmul_rowsum", matmul_rowsum, ("m", "n", "k"), weights=("w",)),
         Operator("lora", lora, ("m", "n", "k", "r"), ("r",), weights=("w", "a", "b")),
         Operator("moe_routing", moe_routing, ("m", "n", "k"), ("k",), resolve=enough_experts),
-        Operator("quantised_matmul", quantised_matmul, ("m", "n", "k"), weights=("w", "scale")),
+        # w holds few levels, and others if folded with anything: it is no weight that rules may combine
+        Operator("quantised_matmul", quantised_matmul, ("m", "n", "k"), weights=("scale",)),
         Operator("softmax", softmax, ("m", "n")),
         Operator("softmax_matmul", softmax_matmul, ("m", "k", "n"), weights=("w",)),
         Operator("swiglu", swiglu, ("m", "n", "k"), weights=("w1", "w2")),

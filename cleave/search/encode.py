@@ -39,7 +39,9 @@ class AxisSplit:
 
 @dataclass(frozen=True)
 class Encoding:
-    """A graph as a program of the rule language, and the way back. ``bound``: what the program calls a term."""
+    """A graph as a program of the rule language, and the way back. ``bound``: what the program calls a term;
+    ``weights``: inputs that are parameters.
+    """
 
     graph: Graph
     program: str
@@ -49,6 +51,7 @@ class Encoding:
     predicates: tuple[Pred, ...]
     sources: Mapping[Term, ETerm]
     bound: Mapping[ETerm, str]
+    weights: frozenset[str] = frozenset()
 
     @property
     def roots(self) -> tuple[ETerm, ...]:
@@ -78,20 +81,21 @@ def encode(
 
     Raises SearchError where the rule language has no word for an operation.
     """
-    names = _axis_names(g, pieces)
+    names, weights = _axis_names(g, pieces), frozenset(weights)
     sizes = {a.extent: name for a, name in names.items() if a.extent.constant is None}
     tables = _Tables(_refs(names, pieces), {}, {}, sizes, {})
     whole_terms = folded(g.terms, pieces)
     for t in walk_graph(*(whole_terms[t] for t in g.terms)):
         tables.terms[t] = _encoded(t, tables, signature)
     splits = _splits(g, names, splittable, pieces)
-    lines = [*_axis_facts(names, splits), *_leaf_facts(tables, splits, frozenset(weights))]
+    lines = [*_axis_facts(names, splits), *_leaf_facts(tables, splits, weights)]
     lines += _size_facts(names, tables, splits)
     sources = {**tables.terms, **{t: tables.terms[whole_terms[t]] for t in g.terms}}
     bound = _bound(sources[t] for t in g.terms)
     lines += [f"(let {name} {_shown(t, bound, splits)})" for t, name in bound.items()]
     axes = {name: a for a, name in names.items()}
-    return Encoding(g, "\n".join(lines), axes, splits, tuple(tables.leaves), tuple(tables.predicates), sources, bound)
+    leaves, predicates = tuple(tables.leaves), tuple(tables.predicates)
+    return Encoding(g, "\n".join(lines), axes, splits, leaves, predicates, sources, bound, weights)
 
 
 def _axis_names(g: Graph, pieces: Sequence[Pieces]) -> dict[Axis, str]:

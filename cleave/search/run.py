@@ -249,29 +249,30 @@ class _Work:
         ]
 
     def _costed(self, c: Candidate) -> Candidate:
-        return replace(c, cost=graph_cost(c.graph, c.splits))
+        return replace(c, cost=graph_cost(c.graph, c.splits, self.encoding.weights))
 
     # ---- ranking
 
     def _ranked(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Fewest passes that no fold joins first, then by cost; the graph as written last if another is better
-        throughout.
+        """Fewest passes that no fold joins first, then by cost, but the best of each set of splits before the second of
+        any; the graph as written last if another is better throughout.
         """
         price = {id(c): self._estimate(c) for c in candidates}
         written, others = candidates[0], candidates[1:]
         whole = [price[id(c)] for c in others if not c.splits]
         dominated = any(p.dominates(price[id(written)]) for p in whole)
 
-        def key(c: Candidate) -> tuple[bool, bool, int, float, str]:
-            return (
-                bool(c.false_steps),
-                c is written and dominated,
-                dependent_passes(c.graph, c.folds),
-                price[id(c)].scalar,
-                c.name,
-            )
+        def last(c: Candidate) -> tuple[bool, bool]:
+            return bool(c.false_steps), c is written and dominated
 
-        return sorted(candidates, key=key)
+        def key(c: Candidate) -> tuple[int, float, int, str]:
+            return dependent_passes(c.graph, c.folds), price[id(c)].scalar, len(c.splits), c.name
+
+        best: dict[frozenset[str], Candidate] = {}
+        for c in sorted(candidates, key=lambda c: (last(c), key(c))):
+            best.setdefault(frozenset(s.base for s in c.splits), c)
+        first = {id(c) for c in best.values()}
+        return sorted(candidates, key=lambda c: (last(c), id(c) not in first, key(c)))
 
     def _estimate(self, c: Candidate) -> Estimate:
         assert c.cost is not None

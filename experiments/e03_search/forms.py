@@ -16,7 +16,7 @@ from functools import reduce
 from cleave.candidate import Split
 from cleave.ir.axis import Axis, SplitAxis, split_axis
 from cleave.ir.dim import dim
-from cleave.ir.graph import Graph, Load, Map, Reduce, Term, apply, fold, graph, reductions, substitute_axes, walk
+from cleave.ir.graph import Graph, Load, Map, Reduce, Term, apply, const, fold, graph, reductions, substitute_axes, walk
 from cleave.ir.graph import replace as replace_terms
 from cleave.ir.index import compare
 
@@ -142,10 +142,16 @@ def paper_attention(s: Source) -> Forms:
 
 
 def qkv_attention(s: Source) -> Forms:
-    """Queries, keys and values are made once, as written."""
-    wv = s.load("wv")
+    """Queries, keys and values are made once, as written; or, with few queries, only the queries are made."""
+    wv, y, m, d = s.load("wv"), s.load("y"), s.axis("m"), s.axis("d")
+    scores = s.only("max", "t").body
     (values,) = (r for r in reductions(*s.graph.terms) if isinstance(r.body, Map) and wv in r.body.args)
-    return softmax_product(s, "t", values)
+    assert isinstance(scores, Map)
+    scale = next(c for c in scores.args if not isinstance(c, Reduce))
+    query = total(m, mul(s.load("x"), s.load("wq")))
+    absorbed = mul(total(m, mul(total(d, mul(query, s.load("wk"))), y)), scale)
+    made, latent = softmax_product(s, "t", values), projected_behind(s, absorbed, y, m, wv)
+    return {title: graphs + latent[title] for title, graphs in made.items()}
 
 
 def qk_norm_attention(s: Source) -> Forms:
@@ -162,14 +168,20 @@ def qk_norm_attention(s: Source) -> Forms:
 def mla_projected(s: Source) -> Forms:
     """Absorbed: neither keys nor values are made; the output is projected."""
     q, wk, kv, wv = (s.load(name) for name in ("q", "wk", "kv", "wv"))
-    d, r, p, t = (s.axis(name) for name in ("d", "r", "p", "t"))
+    d, r, p = (s.axis(name) for name in ("d", "r", "p"))
     scale = next(c for c in s.only("max", "t").body.args if not isinstance(c, Map))  # type: ignore[union-attr]
     latent = total(r, mul(total(d, mul(q, wk)), kv))
     rotated = total(p, mul(s.load("q_pe"), s.load("k_pe")))
-    scores, split = mul(apply("add", latent, rotated), scale), s.pieces("t")
+    found = projected_behind(s, mul(apply("add", latent, rotated), scale), kv, r, wv)
+    return {"absorbed": found["division behind"], "split t": found["split t"]}
+
+
+def projected_behind(s: Source, scores: Term, y: Term, m: Axis, wv: Term) -> Forms:
+    """softmax(scores) y wv with sums of y, projected at the end: values are never made."""
+    t, split = s.axis("t"), s.pieces("t")
     weights = apply("exp_diff", scores, greatest(t, scores))
-    out = total(r, mul(total(t, mul(weights, kv)), wv))
-    cut, latents = in_chunks(scores, split), in_chunks(kv, split)
+    out = total(m, mul(total(t, mul(weights, y)), wv))
+    cut, latents = in_chunks(scores, split), in_chunks(y, split)
     best = greatest(split.inner, cut)
     chunk_weights, rescale = apply("exp_diff", cut, best), apply("exp_diff", best, greatest(split.outer, best))
     joined = [
@@ -177,8 +189,8 @@ def mla_projected(s: Source) -> Forms:
         for body in (mul(chunk_weights, latents), chunk_weights)
     ]
     return {
-        "absorbed": s.form(quotient(out, total(t, weights))),
-        "split t": s.form(quotient(total(r, mul(joined[0], wv)), joined[1]), split),
+        "division behind": s.form(quotient(out, total(t, weights))),
+        "split t": s.form(quotient(total(m, mul(joined[0], wv)), joined[1]), split),
     }
 
 
@@ -191,11 +203,13 @@ def matmul(s: Source) -> Forms:
 
 
 def matmul_matmul(s: Source) -> Forms:
+    """In either order of the products; (q k') v is what is left where reassociation is off."""
     q, k, v = (s.load(name) for name in "qkv")
     d, t, split = s.axis("d"), s.axis("t"), s.pieces("t")
     return {
         "q (k' v)": s.form(total(d, mul(q, total(t, mul(k, v))))),
-        "split t": s.form(chunked_sum(split, mul(total(d, mul(q, k)), v)), split),
+        "split t": s.form(total(d, mul(q, chunked_sum(split, mul(k, v)))), split)
+        + s.form(chunked_sum(split, mul(total(d, mul(q, k)), v)), split),
     }
 
 
@@ -216,12 +230,26 @@ def rmsnorm_matmul(s: Source) -> Forms:
 
 
 def layernorm_linear(s: Source) -> Forms:
-    """(x w' − mean · sum_k w') / σ + shift w + bias, w' = gain · w."""
-    k, x, w = s.axis("k"), s.load("x"), s.load("w")
-    folded = mul(s.load("gain"), w)
-    product = apply("sub", total(k, mul(x, folded)), mul(s.node("sub").args[1], total(k, folded)))
-    shifted = apply("add", mul(s.node("rsqrt"), product), total(k, mul(s.load("shift"), w)))
-    return {"mean behind": s.form(apply("add", shifted, s.load("bias")))}
+    """(x − mean) w' / σ + shift w + bias, w' = gain · w."""
+    k, w, centred = s.axis("k"), s.load("w"), s.node("sub")
+    product = mul(s.node("rsqrt"), total(k, mul(centred, mul(s.load("gain"), w))))
+    shifted = apply("add", product, total(k, mul(s.load("shift"), w)))
+    return {"scale behind": s.form(apply("add", shifted, s.load("bias")))}
+
+
+def layernorm_in_one_pass(s: Source) -> Forms:
+    """(x w' − mean · sum_k w') / σ + shift w + bias, σ from sum_k x and sum_k x²: both differences may cancel."""
+    split, x, w = s.pieces("k"), s.load("x"), s.load("w")
+    folded, one_over = mul(s.load("gain"), w), s.node("recip")
+    (centred,) = (r for r in reductions(*s.graph.terms) if isinstance(r.body, Map) and r.body.op == "sq")
+    first = chunked_sum(split, x)
+    mean = mul(first, one_over)
+    rest = apply("add", mul(first, mean, const(-2.0)), mul(apply("sq", mean), one_over.args[0]))
+    squares = apply("add", chunked_sum(split, apply("sq", x)), rest)
+    scale = replace_terms(s.node("rsqrt"), {centred: squares})
+    product = apply("sub", chunked_sum(split, mul(x, folded)), mul(mean, chunked_sum(split, folded)))
+    shifted = apply("add", mul(scale, product), chunked_sum(split, mul(s.load("shift"), w)))
+    return {"one pass, split k": s.form(apply("add", shifted, s.load("bias")), split)}
 
 
 def lora(s: Source) -> Forms:
@@ -280,6 +308,9 @@ EXPECTED: Mapping[str, Callable[[Source], Forms]] = {
     "moe_routing": as_written,
 }
 """By operator. Whole layers have none: they are too large to be written down."""
+
+UNSAFE: Mapping[str, Callable[[Source], Forms]] = {"layernorm_linear": layernorm_in_one_pass}
+"""Forms that rules of class numerically-unsafe lead to, where they are on."""
 
 
 def matmul_matmul_in_order(s: Source) -> Forms:
