@@ -53,7 +53,7 @@ def mean(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -> Ten
 
 
 def softmax(x: TensorLike, axis: AxisLike = -1) -> Tensor:
-    """exp(x − max x) / sum exp(x − max x) along axes; 0 on a row that is −inf everywhere."""
+    """exp(x − max x) / sum exp(x − max x) along axes; 0 on a row that is −inf everywhere, NaN on one that holds inf."""
     return reduce.softmax(x, axis)
 
 
