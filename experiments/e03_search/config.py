@@ -76,11 +76,8 @@ class Case:
         return GOALS.get(self.group, GOAL)
 
 
-_FORMS = {"lora decode": "lora_decode"}
-
-
 def _of(group: str, w: Workload) -> Case:
-    return Case(str(w), group, _FORMS.get(str(w), w.operator), w.build, w.weights, f"{w.operator} {dict(w.options)}")
+    return Case(str(w), group, w.operator, w.build, w.weights, f"{w.operator} {dict(w.options)}")
 
 
 def _in_order(w: Workload) -> Case:

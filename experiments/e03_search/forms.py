@@ -253,6 +253,7 @@ def layernorm_in_one_pass(s: Source) -> Forms:
 
 
 def lora(s: Source) -> Forms:
+    """Merged for any number of rows: weights are merged once, not in each call."""
     k, r = s.axis("k"), s.axis("r")
     merged = apply("add", s.load("w"), total(r, mul(s.load("a"), s.load("b"))))
     return {"merged weight": s.form(total(k, mul(s.load("x"), merged)))}
@@ -302,7 +303,6 @@ EXPECTED: Mapping[str, Callable[[Source], Forms]] = {
     "norm_residual_norm": as_written,
     "residual_rmsnorm": as_written,
     "lora": lora,
-    "lora_decode": as_written,  # few rows: merging would cost more than the products, which read x in one loop
     "linear_attention": linear_attention,
     "quantised_matmul": quantised_matmul,
     "moe_routing": as_written,
