@@ -74,7 +74,7 @@ def search(options: argparse.Namespace) -> int:
     verdicts: list[Verdict] = []
     with progress(quiet=options.json) as told:
         dims = loaded.dims if _is_bound(loaded.graph, loaded.dims) else None
-        found = run(loaded.graph, rules, config, _round_teller(told), sizes=dims)
+        found = run(loaded.graph, rules, config, _round_teller(told), sizes=dims, weights=loaded.weights)
         interrupted = str(found.report.stop) == "interrupted"
         if told:
             told("verify")
@@ -157,7 +157,7 @@ def _explanation(options: argparse.Namespace) -> Explanation:
 
     loaded, rules = read_program(options), read_rules(options)
     notes = check_rulebook(rules)
-    found = search_now(loaded.graph, rules, read_config(options))
+    found = search_now(loaded.graph, rules, read_config(options), weights=loaded.weights)
     if str(found.report.stop) == "interrupted":
         raise KeyboardInterrupt
     made = run(found, rules=rules, candidate=options.candidate)

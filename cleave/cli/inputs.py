@@ -22,10 +22,11 @@ from cleave.rewrite.rulebook import Rulebook
 
 @dataclass(frozen=True)
 class Loaded:
-    """A program with the values of its dims."""
+    """A program with the values of its dims; of an operator also the inputs that are parameters."""
 
     graph: Graph
     dims: dict[str, int]
+    weights: tuple[str, ...] = ()
 
 
 def read_program(options: argparse.Namespace, name: str | None = None) -> Loaded:
@@ -40,7 +41,7 @@ def read_program(options: argparse.Namespace, name: str | None = None) -> Loaded
     if name not in OPERATORS and (Path(name).suffix or Path(name).is_file()):
         return _from_text(Path(name), bind, given)
     graph, dims = instantiate(name, bind, **given)
-    return Loaded(graph, dims)
+    return Loaded(graph, dims, OPERATORS[name].weights)
 
 
 def bindings(words: Sequence[str], option: str) -> dict[str, int]:

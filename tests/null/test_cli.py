@@ -189,6 +189,12 @@ def test_a_limit_is_the_stop_reason(cleave: Callable[..., Run]) -> None:
     assert cleave("search attention --rounds 1 --json").json["stop"] == "rounds"
 
 
+def test_a_search_folds_what_an_operator_calls_its_weights(cleave: Callable[..., Run]) -> None:
+    first = cleave("search rmsnorm_matmul --json").json["candidates"][0]
+    assert "param-fold" in first["rules"] and "(x[m, k] * (gain[k] * w[k, n]))" in first["graph"]
+    assert "(gain[k] * w[k, n])" in cleave("explain rmsnorm_matmul --candidate 0").out
+
+
 def test_explain_and_run_what_a_search_saved(cleave: Callable[..., Run], tmp_path: Path) -> None:
     assert cleave(f"search matmul --save {tmp_path / 'c.json'}").code == 0
     found = cleave(f"explain {tmp_path / 'c.json'} --candidate 0")
