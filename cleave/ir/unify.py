@@ -121,9 +121,15 @@ def _check_buffers(kind: str, a: Iterable[_Buffer], b: Iterable[_Buffer], names:
             ranks = f"rank {len(mine.shape)} in {names[0]}, {len(other.shape)} in {names[1]}"
             raise ShapeError(ranks, location=where)
         for number, (x, y) in enumerate(zip(mine.shape, other.shape, strict=True)):
-            if x is not y:
+            if x is not y and (_number(x) is None or _number(x) != _number(y)):
                 extents = f"axis {number} has extent {show(x)} in {names[0]}, {show(y)} in {names[1]}"
                 raise ShapeError(extents, location=where)
+
+
+def _number(extent: Index) -> int | None:
+    """The only value that an extent can have, if there is one."""
+    atom = extent.atom
+    return atom.value if isinstance(atom, Symbol) else extent.constant
 
 
 def _stored_otherwise(a: Output, b: Output, names: tuple[str, str]) -> list[str]:

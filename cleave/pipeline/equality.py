@@ -42,7 +42,8 @@ class Equality:
 
     ``graph`` is both graphs in one, the outputs of the second called ``NAME__other``: its text names the terms that the
     steps mention. ``instances`` is how many small instances agreed; ``left`` what is left to show, a pair of terms for
-    each output that was not found equal; ``near`` the rules and guards that stood nearest.
+    each output that was not found equal; ``near`` the rules and guards that stood nearest; ``beyond`` an instance that
+    does not count, since a value inside is not finite, and at which they differ.
     """
 
     verdict: Verdict
@@ -53,6 +54,7 @@ class Equality:
     exactness: str = "exact"
     assumptions: tuple[str, ...] = ()
     counterexample: Counterexample | None = None
+    beyond: Counterexample | None = None
     stop: str = ""
     size: str = ""
     left: tuple[tuple[str, str], ...] = ()
@@ -72,14 +74,15 @@ class Equality:
             "verdict": str(self.verdict),
             "graph": self.graph.text(),
             "instances": self.instances,
-            "steps": [_step_dict(s) for s in self.steps],
+            "steps": [s.as_dict() for s in self.steps],
             "exactness": self.exactness,
             "assumptions": list(self.assumptions),
             "counterexample": self.counterexample and self.counterexample.as_dict(),
+            "beyond": self.beyond and self.beyond.as_dict(),
             "stop": self.stop,
             "left": [list(pair) for pair in self.left],
             "near": [
-                {"kind": n.kind, "rule": n.rule, "why": n.why, "step": n.step and _step_dict(n.step), "holds": n.holds}
+                {"kind": n.kind, "rule": n.rule, "why": n.why, "step": n.step and n.step.as_dict(), "holds": n.holds}
                 for n in self.near
             ],
             "notes": list(self.notes),
@@ -95,10 +98,6 @@ class Equality:
         from cleave.display import preformatted
 
         return preformatted(self.text())
-
-
-def _step_dict(s: Step) -> dict[str, Any]:
-    return {"rule": s.rule, "place": s.place, "before": s.before, "after": s.after, "backward": s.backward}
 
 
 def equal(
@@ -138,7 +137,7 @@ def equal(
     if proof.derived is not None:
         return _proved(found, proof.derived)
     more = find_counterexample(joint.graph, pairs, config, thorough=True)
-    found = replace(found, instances=tried.instances + more.instances)
+    found = replace(found, instances=tried.instances + more.instances, beyond=tried.beyond or more.beyond)
     if more.counterexample is not None:
         return replace(found, verdict=Verdict.DIFFERENT, counterexample=more.counterexample)
     interrupted = found.stop == "interrupted"

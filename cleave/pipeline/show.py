@@ -114,7 +114,8 @@ def show_equality(e: Equality) -> str:
     if e.steps:
         lines += ["  both graphs:", *(f"    {line}" for line in e.graph.text().rstrip().splitlines())]
         used = f", assumes {', '.join(e.assumptions)}" if e.assumptions else ""
-        lines += [f"  derivation ({e.exactness}{used}):", *show_steps(e.steps)]
+        tried = ", each step tried and true" if all(s.check and not s.is_false for s in e.steps) else ""
+        lines += [f"  derivation ({e.exactness}{used}{tried}):", *show_steps(e.steps)]
     if e.verdict is Verdict.UNKNOWN:
         lines += _unknown_lines(e)
     lines += [f"note: {note}" for note in e.notes]
@@ -127,8 +128,10 @@ def _verdict_line(e: Equality) -> str:
         case Verdict.EQUAL if e.steps:
             steps = "1 equation leads" if len(e.steps) == 1 else f"{len(e.steps)} different equations lead"
             return f"equal: {steps} from {e.names[0]} to {e.names[1]}; {agree}"
+        case Verdict.EQUAL if any("no derivation" in note for note in e.notes):
+            return f"equal: both are one class of the e-graph, but the steps were not found; {agree}"
         case Verdict.EQUAL if e.stop and not e.size.startswith("no round"):
-            return f"equal: both are one class of the e-graph; {agree}"
+            return f"equal: the same up to the order of operands; {agree}"
         case Verdict.EQUAL:
             return f"equal: {e.names[0]} and {e.names[1]} are the same graph up to names of axes"
         case Verdict.DIFFERENT:
@@ -149,6 +152,9 @@ def _unknown_lines(e: Equality) -> list[str]:
                 "" if n.holds is None else ", true on a small instance" if n.holds else ", false on a small instance"
             )
             lines += [f"    at {n.step.place}{truth}", f"        {n.step.before}", f"     -> {n.step.after}"]
+    if e.beyond is not None:
+        lines.append("  where a value inside is not finite they differ (--assume nothing makes this count):")
+        lines += [f"    {line}" for line in e.beyond.lines(e.names)]
     if not e.near and e.stop == "saturated":
         lines.append("  nearest: nothing; no rule that is off and no single guard would make them equal")
     return lines

@@ -102,14 +102,18 @@ class Derivations:
         if rule is None or name.startswith("comm"):
             return
         bound = dict(zip((v for v, _ in rule.variables), values, strict=True))
-        left, right = self._pattern_node(rule.lhs, bound), self._pattern_node(rule.rhs, bound)
-        if left is not None and right is not None and left != right:
-            yield _Match(number, rule, False, left, right, bound)
-            yield _Match(number, rule, True, right, left, bound)
-        whole = bound.get(rule.rhs) if isinstance(rule.rhs, str) else None
-        if left is not None and isinstance(whole, int):  # the equation ends in a variable: any member of its class
-            for n in self.graph.classes[whole]:
-                yield _Match(number, rule, False, left, n, bound)
+        for left, right in itertools.product(self._sides(rule.lhs, bound), self._sides(rule.rhs, bound)):
+            if left != right:
+                yield _Match(number, rule, False, left, right, bound)
+                yield _Match(number, rule, True, right, left, bound)
+
+    def _sides(self, pattern: Sexp, bound: Mapping[str, Plain]) -> Sequence[ENode]:
+        """The e-node of a side, if the e-graph (still) has it; of a side that is a variable all of its class."""
+        if isinstance(pattern, str):
+            c = self._pattern_class(pattern, bound)
+            return () if c is None else self.graph.classes[c]
+        n = self._pattern_node(pattern, bound)
+        return () if n is None else (n,)
 
     def _pattern_node(self, pattern: Sexp, bound: Mapping[str, Plain]) -> ENode | None:
         """The e-node of a pattern under the classes of its variables, if the e-graph (still) has it."""

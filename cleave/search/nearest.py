@@ -17,7 +17,9 @@ from cleave.candidate import Step
 from cleave.config import Config, SearchLimits
 from cleave.errors import CleaveError
 from cleave.rewrite.relax import relaxations
+from cleave.rewrite.rule import Signature
 from cleave.rewrite.rulebook import Rulebook
+from cleave.rewrite.sexp import Sexp, show
 from cleave.search import engine
 from cleave.search.egraph import EGraph, read_snapshot
 from cleave.search.encode import Encoding
@@ -59,26 +61,45 @@ class _Attempt:
 
 
 def nearest(
-    encoding: Encoding, goals: Sequence[Goal], book: Rulebook, everything: Rulebook, config: Config
+    encoding: Encoding,
+    goals: Sequence[Goal],
+    book: Rulebook,
+    everything: Rulebook,
+    config: Config,
+    operators: frozenset[str] | None = None,
 ) -> tuple[Near, ...]:
-    """Rules that are off if switching them on is enough, else guards of which dropping one is enough; best first."""
+    """Rules that are off if switching them on is enough, else guards of which dropping one is enough; best first.
+
+    ``operators`` are the constructors of the saturated e-graph: without its guard too a rule first matches there.
+    """
     off = [r.name for r in everything.rules if r.name not in {own.name for own in book.rules}]
     deadline = time.monotonic() + _SECONDS
     if off:
         attempts = [_Attempt("off", "", "", everything)]
         for attempt, graph, _ in _met(encoding, goals, attempts, config, deadline):
             return _switched_on(encoding, goals, graph, attempt.book, book, config)
-    found = sorted(_met(encoding, goals, list(_without_a_guard(book)), config, deadline), key=lambda f: f[2])
+    found = sorted(_met(encoding, goals, list(_without_a_guard(book, operators)), config, deadline), key=lambda f: f[2])
     return tuple(_near(encoding, goals, attempt, graph) for attempt, graph, _ in found[:_MOST])
 
 
-def _without_a_guard(book: Rulebook) -> Iterator[_Attempt]:
+def _without_a_guard(book: Rulebook, operators: frozenset[str] | None) -> Iterator[_Attempt]:
     for rule in book.rules:
+        if operators is not None and not _constructors(rule.lhs, book.signature) <= operators:
+            continue
         for relaxed in relaxations(rule, book.signature):
             try:
                 yield _Attempt("guard", rule.name, "; ".join(relaxed.guards), book.with_text(rule.name, relaxed.text))
             except CleaveError:
                 continue  # a guard that is no part of the command that can be left out
+
+
+def _constructors(pattern: Sexp, signature: Signature) -> set[str]:
+    """Those of terms in a pattern."""
+    if isinstance(pattern, str) or not pattern:
+        return set()
+    head = show(pattern[0])
+    own = {head} if signature.get(head, ("",))[0] == "E" else set[str]()
+    return own.union(*(_constructors(part, signature) for part in pattern[1:]))
 
 
 def _met(

@@ -40,6 +40,8 @@ class _Open:
     book: Rulebook
     everything: Rulebook
     config: Config
+    operators: frozenset[str] | None
+    """Of the e-graph, if it is saturated."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Proof:
     def near(self) -> tuple[Near, ...]:
         """What stood nearest in the way: rules that are off, or guards; nothing if no single one did."""
         o = self.open
-        return () if o is None else nearest(o.encoding, o.goals, o.book, o.everything, o.config)
+        return () if o is None else nearest(o.encoding, o.goals, o.book, o.everything, o.config, o.operators)
 
 
 def prove(
@@ -89,11 +91,12 @@ def prove(
     if not unproved:
         explainer = make_explainer(encoding, state.graph, book, small_form(g), _DERIVATION_WORK)
         return replace(found, derived=explainer.explain(goals))
+    operators = frozenset(n.op for _, n in state.graph.nodes()) if state.stop is Stop.SATURATED else None
     return replace(
         found,
         unproved=tuple(name for name, _, _ in unproved),
         left=tuple(_left_to_show(encoding, state.graph, a, b) for _, a, b in unproved),
-        open=_Open(encoding, unproved, book, (rules or Rulebook.installed()).everything(), config),
+        open=_Open(encoding, unproved, book, (rules or Rulebook.installed()).everything(), config, operators),
     )
 
 

@@ -88,10 +88,14 @@ def _nested(array: Array) -> str:
 
 @dataclass(frozen=True)
 class Trials:
-    """How many instances two outputs agreed on, and the one at which they did not."""
+    """How many instances two outputs agreed on, and the one at which they did not.
+
+    ``beyond`` is one at which they differ, but where a value inside is not finite, which was assumed.
+    """
 
     instances: int
     counterexample: Counterexample | None = None
+    beyond: Counterexample | None = None
 
 
 @dataclass
@@ -102,6 +106,7 @@ class _Pairs:
     pairs: Sequence[tuple[str, str]]
     config: Config
     instances: int = 0
+    beyond: Counterexample | None = None
 
     def differ(self, instances: Iterable[tuple[Instance, dict[str, Array]]]) -> Counterexample | None:
         """The first instance that says something and tells two outputs apart."""
@@ -113,6 +118,8 @@ class _Pairs:
                 self.instances += 1
             elif "finite" not in self.config.assume or _is_finite(self.graph, at):
                 return found
+            else:
+                self.beyond = self.beyond or found
         return None
 
     def _allowed(self, at: Instance) -> bool:
@@ -139,7 +146,7 @@ def find_counterexample(
     state = _Pairs(g, pairs, config)
     drawn = _thorough(g, config) if thorough else _quick(g, config)
     found = state.differ(drawn)
-    return Trials(state.instances, found)
+    return Trials(state.instances, found, state.beyond)
 
 
 # ---- instances

@@ -115,6 +115,46 @@ def test_variance_in_one_pass_needs_unsafe_rules() -> None:
     assert near.kind == "off" and near.why == "class numerically-unsafe, assumptions not granted"
 
 
+def shifted(x: Any) -> Any:
+    return ops.softmax(x, axis="n")
+
+
+def plain_exponentials(x: Any) -> Any:
+    e = ops.exp(x)
+    return e / ops.sum(e, axis="n")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "specs", "rules"),
+    [
+        (shifted, plain_exponentials, PLAIN, {"cancel-exp", "shift-exp", "factor"}),
+        (
+            lambda x: ops.sum(ops.sum(x, axis="m"), axis="n"),
+            lambda x: ops.sum(ops.sum(x, axis="n"), axis="m"),
+            {"x": "m n p"},
+            {"exchange"},
+        ),
+        (lambda x, y, z: (x + y) * z, lambda x, y, z: x * z + y * z, {"x": "m", "y": "m", "z": "m"}, {"collect"}),
+        (lambda x: x * 1.0, lambda x: x + 0.0, PLAIN, {"add-zero", "mul-one"}),
+        (lambda x: ops.einsum("mn->mn", x), lambda x: x + 0.0, PLAIN, {"add-zero"}),
+    ],
+    ids=["softmax safe and unsafe", "sums exchanged", "distributed", "units", "unit against nothing"],
+)
+def test_pairs_that_the_rules_join(
+    a: Callable[..., Any], b: Callable[..., Any], specs: dict[str, Any], rules: set[str]
+) -> None:
+    for one, two in ((a, b), (b, a)):
+        found = compared(traced(one, **specs), traced(two, **specs))
+        assert found and not [n for n in found.notes if "no derivation" in n or "false" in n]
+        assert {s.rule for s in found.steps} == rules
+        assert "each step tried and true" in found.text()
+
+
+def test_operands_alone_need_no_step() -> None:
+    found = compared(traced(lambda x: x * 2 + x, **PLAIN), traced(lambda x: x + 2 * x, **PLAIN))
+    assert found.text().startswith("equal: the same up to the order of operands; ")
+
+
 # ---- different
 
 
@@ -182,6 +222,33 @@ def test_a_mean_over_nothing_is_no_counterexample_where_values_are_finite() -> N
         assert compared(g, c.graph)
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "specs"),
+    [
+        (lambda x: ops.max(x * -2.0, axis="n"), lambda x: ops.max(x, axis="n") * -2.0, PLAIN),
+        (lambda x: ops.sqrt(x * x), lambda x: x * 1.0, PLAIN),
+        (lambda x: ops.sum(x * x, axis="n"), lambda x: ops.sum(x, axis="n") * ops.sum(x, axis="n"), PLAIN),
+        (
+            lambda a, b: ops.einsum("mk,kn->mn", a, b),
+            lambda a, b: ops.einsum("mk,kn->mn", a, b * 0.0),
+            {"a": "m k", "b": "k n"},
+        ),
+        (lambda x: {"a": x, "b": x + 1.0}, lambda x: {"a": x, "b": x + 1.001}, PLAIN),
+        (lambda x: ops.sum(x, axis="m"), lambda x: ops.sum(x, axis="n"), {"x": "m=4 n=4"}),
+    ],
+    ids=[
+        "negative scale of a maximum",
+        "root of a square",
+        "square of a sum",
+        "lost operand",
+        "one output",
+        "equal extents",
+    ],
+)
+def test_pairs_that_differ(a: Callable[..., Any], b: Callable[..., Any], specs: dict[str, Any]) -> None:
+    assert compared(traced(a, **specs), traced(b, **specs)).verdict is Verdict.DIFFERENT
+
+
 # ---- unknown
 
 
@@ -211,6 +278,27 @@ def test_the_nearest_guard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "b depends on weights only" in near.why and near.step is not None
     assert near.step.before == "((x[m, k] * g[k]) * w[k, n])"
     assert compared(a, b, weights=("g", "w"))
+
+
+@pytest.mark.parametrize(
+    ("f", "g", "x", "left"),
+    [
+        (lambda x: x / x, lambda x: x * 0.0 + 1.0, 0.0, "nan in a, 1 in b"),
+        (lambda x: ops.exp(ops.log(x)), lambda x: x * 1.0, -1.0, "nan in a, "),
+    ],
+    ids=["quotient", "logarithm"],
+)
+def test_where_graphs_differ_beyond_the_assumption_is_told(
+    f: Callable[..., Any], g: Callable[..., Any], x: float, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cleave.search.nearest._SECONDS", 0.5)
+    found = compared(traced(f, **PLAIN), traced(g, **PLAIN))
+    assert found.verdict is Verdict.UNKNOWN and found.beyond is not None
+    assert (found.beyond.inputs["x"] <= x).any() and left in found.text()
+    assert (
+        compared(traced(f, **PLAIN), traced(g, **PLAIN), Config(isolate=False, assume=frozenset())).verdict
+        is Verdict.DIFFERENT
+    )
 
 
 def test_what_is_left_to_show_is_the_smallest_pair() -> None:
