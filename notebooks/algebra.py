@@ -62,7 +62,7 @@ print(e.text())
 e
 
 # %%
-print(e.markdown()[:1500])
+print(e.markdown().partition("## derivation")[2][:1000])
 
 # %% [markdown]
 # Where an axis can't be split, the operator that blocks it is named. Rounding to whole numbers needs the maximum of the
