@@ -31,7 +31,7 @@ from cleave.search.term import ETerm
 
 Goal = tuple[str, ETerm, ETerm]
 
-_SECONDS = 10.0
+_SECONDS = 20.0
 """Of all attempts together."""
 _LIMITS = SearchLimits(rounds=12, nodes=5000, seconds=2.0)
 _MOST = 3
