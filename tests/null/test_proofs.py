@@ -168,6 +168,13 @@ WRONG = {
         "(Want k s) (Axis k)",
         "creates MaxOf",
     ),
+    "a maximum that nobody asked for": (
+        "(Exp s)",
+        "(Mul (ExpDiff s (Red (MaxOf) k s)) (Exp (Red (MaxOf) k s)))",
+        "finite",
+        "(Axis k) (= ss (axes s)) (set-contains ss k)",
+        "scope: only the right side folds s over k, which may own an axis that stays free",
+    ),
     "a maximum with a factor that may be 0": (
         "(Red (MaxOf) k (Mul (Abs y) x))",
         "(Mul (Abs y) (Red (MaxOf) k x))",

@@ -28,6 +28,7 @@ class Guards:
     memberships: tuple[Membership, ...]
     bases: frozenset[str]  # variables for base axes
     different: tuple[tuple[Sexp, Sexp], ...]
+    wanted: tuple[Sexp, ...]  # axes of folds that the left side is a factor below
 
     def about(self, variable: str, *, inside: bool) -> Iterator[Sexp]:
         """Axes that a variable for a term or a predicate must, or must not, depend on."""
@@ -50,15 +51,15 @@ def guards_of(rule: Rule) -> Guards:
         if fact[0] in ("set-contains", "set-not-contains") and show(fact[1]) in sets
     )
     different = tuple((fact[1], fact[2]) for fact in rule.conditions if fact[0] == "!=" and len(fact) == 3)
-    return Guards(memberships, frozenset(_bases(rule)), different)
+    wanted = tuple(fact[1] for fact in rule.conditions if fact[0] == "Want")
+    return Guards(memberships, frozenset(_bases(rule)), different, wanted)
 
 
 def axis_variables(rule: Rule, guards: Guards) -> tuple[str, ...]:
     """Variables for axes in the equation, in guards, and in the demand for it."""
     named = [name for name, sort in rule.variables if sort == "Ax"]
     guarded = [m.ax for m in guards.memberships if isinstance(m.ax, str)]
-    wanted = [show(fact[1]) for fact in rule.conditions if fact[0] == "Want"]
-    return tuple(dict.fromkeys([*named, *guarded, *guards.bases, *wanted]))
+    return tuple(dict.fromkeys([*named, *guarded, *guards.bases, *map(show, guards.wanted)]))
 
 
 def _bases(rule: Rule) -> Iterator[str]:

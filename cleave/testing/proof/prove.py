@@ -20,7 +20,7 @@ from cleave.testing.proof.evaluate import Evaluation, free_scope
 from cleave.testing.proof.guards import Guards, axis_variables, guards_of
 from cleave.testing.proof.infinite import Infinite, equal
 from cleave.testing.proof.normal import Extent, Polynomial, of_atom, positions, rename, single, text
-from cleave.testing.proof.scope import mentioned
+from cleave.testing.proof.scope import bound_anew, mentioned
 
 POINTWISE = frozenset({"ExpDiff", "Exp", "NegInf", "Where", "Maximum", "Minimum"})
 
@@ -94,6 +94,9 @@ class _Prover:
         if more:
             axes = ", ".join(sorted(map(str, more)))
             return self._not(f"scope: the right side depends on {axes}, which the left side may lack")
+        anew = bound_anew(self.rule, case, self.guards)
+        if anew:
+            return self._not(f"scope: only the right side folds {anew}, which may own an axis that stays free")
         refused = self._by_normal_form(evaluation)
         if not refused:
             return Proof(self.rule.name, True, "normal form")
