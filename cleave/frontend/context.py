@@ -15,6 +15,7 @@ from typing import NoReturn
 from cleave.errors import CleaveError, GraphError, location_of
 from cleave.ir.axis import Axis
 from cleave.ir.dim import Dim
+from cleave.ir.index import Pred
 
 FRONTEND = str(Path(__file__).parent) + os.sep
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
@@ -26,6 +27,8 @@ class Trace:
     axes: dict[str, Axis]
     dtype: str
     numbers: count[int] = field(default_factory=count)
+    conditions: list[Pred] = field(default_factory=list[Pred])
+    """What an importer found that dims must meet."""
 
     def fresh(self, axis: Axis) -> Axis:
         """An axis like the given one that occurs nowhere else, to be bound: it captures nothing."""

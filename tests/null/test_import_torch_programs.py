@@ -172,6 +172,13 @@ def test_conditions_that_torch_found_become_factors_and_constraints() -> None:
         interpreted(made, [randn(8), randn(4)], {"x_0_by_4": 2, "y_0": 4})
 
 
+def test_pieces_put_behind_one_another_are_not_empty() -> None:
+    made = first(lambda x, y: torch.cat((x, y)), {0: Dim("n")}, {0: Dim("m", min=1)}, args=(4, 3))
+    assert [str(p) for p in made.graph.constraints] == ["1 <= dim.n"]
+    with pytest.raises(ShapeError, match=r"constraint 1 <= dim.n does not hold for n = 0"):
+        interpreted(made, [randn(0), randn(4)], {"n": 0, "m": 4})
+
+
 def test_a_saved_program_keeps_its_conditions(tmp_path: Path) -> None:
     class Check(nn.Module):
         def forward(self, x: Any, more: dict[str, Any]) -> Any:
@@ -202,7 +209,7 @@ def test_a_saved_program_keeps_its_conditions(tmp_path: Path) -> None:
             r"You marked n as dynamic but your code specialized it to .* \(8\)",
         ),
         (lambda x, y: x.view(-1, 4).sum() + y, ({0: Dim("n")}, None), r"the generated guard \(x.shape\[0\] % 4\) == 0"),
-        (lambda x, y: x * 2 + y[0], ({0: Dim("n"), 1: Dim("m")}, None), "dynamic_shapes"),
+        (lambda x, y: x * 2 + y[0], ({0: Dim("n"), 1: Dim("m")}, None), "dynamic_shapes names a dimension that its"),
         (lambda x, y: x.sum() + y.sum(), ({0: Dim("n")}, {0: Dim("n", max=9)}), "Found different definitions"),
     ],
 )
@@ -257,6 +264,8 @@ def test_numbers_of_a_call_are_constants_and_unused_parameters_no_inputs() -> No
 def test_casts_round_where_the_type_is_narrower() -> None:
     half = from_torch(RMSNorm(8).half(), (torch.randn(2, 8, dtype=torch.float16),)).graph
     assert [t.dtype for t in walk(*half.terms) if isinstance(t, Cast)] == ["float16"]
+    unrounded = from_torch(RMSNorm(8).half(), (torch.randn(2, 8, dtype=torch.float16),), rounding=False).graph
+    assert not any(isinstance(t, Cast) for t in walk(*unrounded.terms))
     x = torch.randn(3, 6, dtype=torch.float16) * 1e-4
     made = from_torch(lambda x: F.rms_norm(x, (6,)), (x,))
     compare(interpreted(made, [x], {}), F.rms_norm(x, (6,)), 2e-3)
@@ -358,6 +367,11 @@ def test_what_is_refused_is_said_in_one_line(source: Any, message: str) -> None:
     with pytest.raises(GraphError, match=message) as caught:
         from_torch(source, (torch.randn(8, 8),))
     assert "\n" not in str(caught.value)
+
+
+def test_examples_of_size_one_are_explained() -> None:
+    with pytest.raises(ShapeError, match="example inputs of size 2 or more are needed along symbolic dims: "):
+        from_torch(lambda x: x * 2, (torch.randn(1),), dynamic_shapes=({0: Dim("n")},))
 
 
 def test_other_types_are_refused() -> None:

@@ -32,6 +32,7 @@ def from_torch(
     *,
     dynamic_shapes: Any = None,
     name: str | None = None,
+    rounding: bool = True,
 ) -> Imported:
     """The graph of a torch function, of a module (a torch.fx.GraphModule is one) or of an ExportedProgram.
 
@@ -40,8 +41,13 @@ def from_torch(
     The arguments become inputs under their names, parameters, buffers and constants under their paths (dots as
     underscores); a result becomes ``out``, a tuple ``out0``, ``out1``, .., a dict has names of its own.
 
-    Numbers are real numbers: a cast to a narrower type is a rounding that no rewrite moves, a cast to a wider one says
-    nothing. A softmax over a row that is −inf everywhere is 0, where torch gives NaN.
+    Numbers are real numbers, whatever types torch computes in: a cast to a narrower type is a rounding that no rewrite
+    moves, a cast to a wider one says nothing. With ``rounding=False`` the former say nothing either: models in half
+    precision cast every softmax and norm back, which splits what could be one kernel. A softmax over a row that is −inf
+    everywhere is 0, where torch gives NaN. Integer tensors that index count from 0.
+
+    torch.export traces with the example inputs: it takes a size of 0 or 1 in them as a constant, and does not see what
+    a program does at such sizes only.
 
     Errors: what torch.export refuses, contradictory dims among it (ShapeError, GraphError); operators that are not
     supported, all of them at once with the lines that they come from (GraphError).
@@ -56,7 +62,7 @@ def from_torch(
     if not callable(source) and not hasattr(source, "graph_signature"):
         raise GraphError(f"{source!r} is no function, module or exported program", location="from_torch")
     program = border.program_of(source, args, kwargs or {}, dynamic_shapes)
-    return Imported(*convert(program, name or border.name_of(source)))
+    return Imported(*convert(program, name or border.name_of(source), rounding=rounding))
 
 
 __all__ = ["Imported", "from_torch"]

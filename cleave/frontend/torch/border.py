@@ -147,6 +147,7 @@ def _exported(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynam
 _ABOUT_SHAPES = ("Constraints violated", "dynamic_shapes", "Expected input", "Found different definitions")
 _ADVICE = (
     ("Could not guard on data-dependent expression", "control flow or a size depends on values of tensors: "),
+    ("specialized it to be a constant (1)", "example inputs of size 2 or more are needed along symbolic dims: "),
     ("list assignment index out of range", "dynamic_shapes names a dimension that its input does not have: "),
     ("no signature found for builtin", "a function without a signature: write lambda x: f(x). "),
 )
@@ -163,7 +164,7 @@ def _one_line(text: str) -> str:
         )
         if words.startswith(_LAST):
             break
-        if words and not _IDLE.match(words):
+        if words and not _IDLE.match(words) and words not in kept:
             kept.append(words)
     told = "".join(ours for theirs, ours in _ADVICE if theirs in text) + " ".join(kept)
     return re.sub(r"L\['(\w+)'\]((?:\[[^]]*\])*)\.size\(\)", r"\1\2.shape", told)[:600] or "no reason given"

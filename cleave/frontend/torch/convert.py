@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from cleave.errors import CleaveError, GraphError
-from cleave.frontend.context import CURRENT, Trace
+from cleave.frontend.context import CURRENT, Trace, current
 from cleave.frontend.spec import merged_extent, merged_position
 from cleave.frontend.tensor import Tensor, Value, term
 from cleave.frontend.torch import border
@@ -30,18 +30,19 @@ class Conversion:
 
     name: str
     program: border.Program
+    rounding: bool
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     failures: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
-def convert(program: border.Program, name: str) -> tuple[Graph, dict[str, Any]]:
+def convert(program: border.Program, name: str, *, rounding: bool) -> tuple[Graph, dict[str, Any]]:
     """The graph of a program, and the values of its parameters, buffers and constants by their input's name.
 
     Errors: everything that is not supported, at once (GraphError).
     """
     token = CURRENT.set(Trace(_by_name(program.sizes.dims.values()), {}, "float32"))
     try:
-        return _converted(program, name)
+        return _converted(program, name, rounding=rounding)
     except RecursionError:
         # Passes over terms recurse: hundreds of layers are a model, not a kernel.
         raise GraphError("operations are nested too deeply for one graph: import a part of it", location=name) from None
@@ -49,8 +50,8 @@ def convert(program: border.Program, name: str) -> tuple[Graph, dict[str, Any]]:
         CURRENT.reset(token)
 
 
-def _converted(program: border.Program, name: str) -> tuple[Graph, dict[str, Any]]:
-    state = Conversion(name, program)
+def _converted(program: border.Program, name: str, *, rounding: bool) -> tuple[Graph, dict[str, Any]]:
+    state = Conversion(name, program, rounding)
     inputs: list[Input] = []
     values: dict[str, Any] = {}
     used = _names(program)
@@ -66,7 +67,8 @@ def _converted(program: border.Program, name: str) -> tuple[Graph, dict[str, Any
             _node(state, node)
     if state.failures:
         raise _refusal(state)
-    return graph(name, inputs, _outputs(state), program.sizes.constraints), values
+    conditions = dict.fromkeys([*program.sizes.constraints, *current().conditions])
+    return graph(name, inputs, _outputs(state), tuple(conditions)), values
 
 
 def _names(program: border.Program) -> set[str]:
@@ -140,7 +142,7 @@ def _made(state: Conversion, node: Any, operator: str) -> Any:
     if handler is None:
         raise GraphError("")
     arguments = {k: _resolved(state, v) for k, v in given.items()}
-    return handler(Call(arguments, [state.program.kind_of(v) for v in _tensors(meta)]))
+    return handler(Call(arguments, [state.program.kind_of(v) for v in _tensors(meta)], state.rounding))
 
 
 class _MissingError(Exception):

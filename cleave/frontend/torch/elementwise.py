@@ -97,6 +97,10 @@ def extreme(op: str) -> Function:
     return function
 
 
+def magnitude(x: Tensor) -> Tensor:
+    return integers("maximum", x, -x) if is_integer(x) else unary("abs", x)
+
+
 def raised(x: Tensor, exponent: Scalar) -> Tensor:
     """x**e; 3 is x² · x, which the language of programs leaves to its writer."""
     return arithmetic("mul", power(x, 2), x) if exponent == 3 else power(x, exponent)
@@ -162,7 +166,7 @@ def chosen(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
 # ---- casts
 
 
-def cast(x: Array, storage: str) -> Array:
+def cast(x: Array, storage: str, *, rounding: bool = True) -> Array:
     """A conversion: rounding only where the new type holds fewer bits; a wider one changes no value."""
     if storage == x.storage:
         return x
@@ -170,7 +174,7 @@ def cast(x: Array, storage: str) -> Array:
         value = term(Tensor(x.value))
         if isinstance(value, Const):
             value = Const(float(round_to(np.asarray(value.value), storage)))
-        elif x.storage in FLOATS and not _holds(storage, x.storage):
+        elif rounding and x.storage in FLOATS and not _holds(storage, x.storage):
             value = Cast(storage, value)
         return Array(value, x.dims, storage)
     if storage in INTEGERS and isinstance(x.value, Index):

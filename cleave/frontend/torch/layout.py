@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cleave.errors import GraphError
+from cleave.frontend.context import current
 from cleave.frontend.tensor import PREDICATES, Tensor, Value, replaced, term, where
 from cleave.frontend.torch.array import (
     Array,
@@ -23,7 +24,7 @@ from cleave.frontend.torch.pairs import repeated, rotated_pair
 from cleave.ir.axis import Axis
 from cleave.ir.dim import Dim
 from cleave.ir.graph import Term
-from cleave.ir.index import Compare, Index, Position, compare, index, maximum, minimum, substitute
+from cleave.ir.index import Compare, Index, Position, Symbol, compare, index, maximum, minimum, substitute
 
 
 def view(x: Array, shape: Sequence[Dim]) -> Array:
@@ -181,7 +182,9 @@ def _in_a_row(xs: Sequence[Array], dim: int) -> Array:
     offset, tests, pieces = index(0), list[Compare](), list[Array]()
     for x in xs:
         size = x.shape[dim]
-        # A position in another piece reads the nearest element, which is not used.
+        # A position in another piece reads the nearest element, which is not used: there has to be one.
+        if not _has_elements(size):
+            current().conditions.append(compare("<=", 1, size))
         place = maximum(minimum(whole.position - offset, size - 1), 0)
         dims = list(x.dims)
         dims[dim] = ()
@@ -196,6 +199,11 @@ def _in_a_row(xs: Sequence[Array], dim: int) -> Array:
     dims = [group.axes.get(n, ()) for n in range(len(xs[0].dims))]
     dims[dim] = (whole,)
     return Array(_chosen(group.values, tests[:-1]), tuple(dims), xs[0].storage)
+
+
+def _has_elements(size: Dim) -> bool:
+    atom = size.atom
+    return (size.constant or 0) > 0 or (isinstance(atom, Symbol) and atom.minimum > 0)
 
 
 def _chosen(values: Sequence[Value], tests: Sequence[object]) -> Value:

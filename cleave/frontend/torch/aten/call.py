@@ -15,10 +15,14 @@ from cleave.frontend.torch.layout import ranks
 
 @dataclass(frozen=True)
 class Call:
-    """A call of an operator: its arguments by name (arrays, dims, numbers, lists of them), and what torch gives it."""
+    """A call of an operator: its arguments by name (arrays, dims, numbers, lists of them), and what torch gives it.
+
+    ``rounding``: whether casts to narrower types round.
+    """
 
     arguments: Mapping[str, Any]
     kinds: Sequence[Kind]
+    rounding: bool = True
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.arguments:
@@ -41,7 +45,10 @@ class Call:
     def operand(self, name: str = "self") -> Array:
         """An array, converted first if the operator is given a ``dtype``."""
         dtype = self.get("dtype")
-        return self[name] if dtype is None else cast(self[name], storage_of(dtype))
+        return self[name] if dtype is None else self.cast(self[name], storage_of(dtype))
+
+    def cast(self, x: Array, storage: str) -> Array:
+        return cast(x, storage, rounding=self.rounding)
 
     def dim(self, name: str, x: Array) -> int:
         return ranks(int(self[name]), len(x.dims))

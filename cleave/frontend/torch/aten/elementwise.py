@@ -36,12 +36,12 @@ for _name, _op in {
     "sigmoid": "sigmoid",
     "silu": "silu",
     "neg": "neg",
-    "abs": "abs",
     "square": "sq",
     "reciprocal": "recip",
 }.items():
     HANDLERS[_name] = _of_one(ew.elementwise(_op))
 HANDLERS["relu"] = _of_one(ew.relu)
+HANDLERS["abs"] = _of_one(ew.magnitude)
 
 for _name, _function in {
     "mul": ew.binary("mul"),
@@ -176,7 +176,7 @@ HANDLERS["triu"] = lambda call: ew.triangle(call["self"], call.get("diagonal", 0
 
 @handles("to", "_to_copy", "type_as")
 def _to(call: Call) -> Array:
-    return ew.cast(call["self"], call.storage)
+    return call.cast(call["self"], call.storage)
 
 
 @handles(
