@@ -144,7 +144,7 @@ class Candidate:
 
     @cached_property
     def numerics(self) -> Numerics | None:
-        """What rounding does to this graph and to the graph as written; None if no small instance was found."""
+        """What rounding does to this graph and to the graph as written; None where no small instance has a value."""
         return numerics(self.graph, self.origin, partial(split_dims, self.splits))
 
     def fold_over(self, axis: Axis, members: Iterable[Reduce]) -> Fold | None:

@@ -64,6 +64,7 @@ def optimize(options: argparse.Namespace) -> int:
 
 def search(options: argparse.Namespace) -> int:
     from cleave.pipeline.rulebooks import check_rulebook
+    from cleave.pipeline.show import numerics_notes
     from cleave.search import search as run
     from cleave.verify import References, verify
 
@@ -86,6 +87,8 @@ def search(options: argparse.Namespace) -> int:
             interrupted = True
     if options.save is not None:
         save_candidates(found.candidates, options.save)
+    passed = {v.candidate for v in verdicts if v.passed}
+    notes = [*notes, *numerics_notes(c for c in found.candidates if c.name in passed)]
     _print_found(options, found, verdicts, notes)
     if interrupted:
         return EXIT_INTERRUPTED

@@ -43,6 +43,8 @@ from cleave.ir.top_k import selected
 Array = NDArray[Any]
 
 
+MOST_AXES = 32
+"""Of a space: what arrays that broadcast may have."""
 _SMALL = 4096
 """Elements of a product that is cheaper to make than to contract."""
 
@@ -94,6 +96,8 @@ def make_space(
     precision: str = "float64",
 ) -> Space:
     """Positions 0 .. greatest extent on every axis, or those in ``at``; ``order`` has owners before what they own."""
+    if len(order) > MOST_AXES:
+        raise GraphError(f"{len(order)} axes: allowed are at most {MOST_AXES} in what is evaluated together")
     space = Space(order, inputs, dict(dims), precision)
     for a in order:
         if at is not None and a in at:

@@ -20,6 +20,7 @@ from cleave.pipeline.program import Program, graph_of
 from cleave.pipeline.result import MODELLED, Forced, Report, Result, Trial
 from cleave.pipeline.rulebooks import check_rulebook
 from cleave.pipeline.saved import check_folder
+from cleave.pipeline.show import numerics_notes
 from cleave.pipeline.trial import make_trial, measured
 from cleave.records import Outcome
 from cleave.rewrite.rulebook import Rulebook
@@ -157,7 +158,11 @@ def _verify(state: _State, bind: Mapping[str, int], progress: Progress | None) -
     references = References(state.graph, state.config.seed)
     for c in state.candidates:
         with state.phase("verify", progress):
-            state.verdicts.append(verify(c, state.config, bind=bind, references=references))
+            try:
+                state.verdicts.append(verify(c, state.config, bind=bind, references=references))
+                state.notes += numerics_notes([c]) if state.verdicts[-1].passed else []
+            except Exception as error:  # a fault of the verifier costs its candidate, not the others
+                state.faults.append(f"verifying candidate {c.name}: {shown_fault(error)}")
 
 
 def _schedule(state: _State, target: Target, bind: Mapping[str, int], progress: Progress | None) -> None:

@@ -246,9 +246,10 @@ class Result:
         return show_result(self)
 
     def as_dict(self) -> dict[str, Any]:
+        passed = {v.candidate for v in self.verdicts if v.passed}
         return {
             "input": self.input.name,
-            "candidates": [_candidate_dict(c) for c in self.candidates],
+            "candidates": [_candidate_dict(c, sound=c.name in passed) for c in self.candidates],
             "verdicts": [v.as_dict() for v in self.verdicts],
             "trials": [t.as_dict() for t in self.trials],
             "best": None if self.best is None else self.best.name,
@@ -268,7 +269,9 @@ class Result:
         return preformatted(self.text())
 
 
-def _candidate_dict(c: Candidate) -> dict[str, Any]:
+def _candidate_dict(c: Candidate, *, sound: bool) -> dict[str, Any]:
+    """For JSON; rounding errors are those of a candidate that passed."""
+    numerics = c.numerics if sound else None
     return {
         "name": c.name,
         "rules": list(c.rules),
@@ -276,5 +279,6 @@ def _candidate_dict(c: Candidate) -> dict[str, Any]:
         "assumptions": list(c.assumptions),
         "splits": [s.base for s in c.splits],
         "folds": [f.axis.name for f in c.folds],
+        "numerics": None if numerics is None else numerics.as_dict(),
         "graph": c.graph.text(),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cleave.candidate import Candidate, Step
 from cleave.pipeline.equality import Equality, Verdict
@@ -30,10 +30,23 @@ def _candidate_lines(result: Result) -> list[str]:
         lines.append(f"{number} {c.name}: {', '.join(c.rules) or 'no rule'}; {c.exactness}{cost}")
         verdict = verdicts.get(c.name)
         lines.append(f"  verification: {verdict.summary()}" if verdict is not None else "  not verified")
+        if verdict is not None and verdict.passed:
+            lines += [f"  {line}" for line in show_numerics(c)]
         lines += [f"  note: {note}" for note in c.notes]
     for c in leading(result.candidates):
         lines += show_derivation(c)
     return lines
+
+
+def show_numerics(c: Candidate) -> list[str]:
+    """Rounding errors beside those of the graph as written, with a warning where they are much worse."""
+    return str(c.numerics or "no instance to measure errors on").splitlines()
+
+
+def numerics_notes(candidates: Iterable[Candidate]) -> list[str]:
+    """A note for each candidate that rounding harms much more than the graph as written."""
+    measured = ((c.name, c.numerics) for c in candidates)
+    return [f"candidate {name}: {found.warning}" for name, found in measured if found is not None and found.warning]
 
 
 def leading(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -9,8 +9,11 @@ import numpy as np
 from cleave.candidate import Candidate
 from cleave.config import Config
 from cleave.errors import CleaveError, ShapeError
+from cleave.ir.bind import broken_constraint
 from cleave.ir.dim import check_binding
 from cleave.ir.hash import graph_hash
+from cleave.ir.index import Pred, indices_of, symbols_of
+from cleave.ir.instance import fixed_dims
 from cleave.verify.equivalence import check_scope
 from cleave.verify.final import check_at_shape
 from cleave.verify.forms import guarded, small_form
@@ -34,7 +37,7 @@ def verify(
 
     Never raises for a bad candidate: every fault is an outcome. The final test is skipped without ``bind``, and its
     kernel half (``check_executable``) until it is added with ``with_check``; the verdict says so.
-    Errors: a dim in ``bind`` that does not exist or can't have that value.
+    Errors: a dim in ``bind`` that does not exist or can't have that value, and values that break a constraint.
     """
     config = config or Config()
     _check_bind(candidate, bind or {})
@@ -70,6 +73,18 @@ def _check_bind(candidate: Candidate, bind: Mapping[str, int]) -> None:
         if name not in known:
             raise ShapeError(f"no dim {name!r}: there are {', '.join(sorted(known))}", location=candidate.name)
         check_binding(known[name], value)
+    own = {n for s in candidate.splits for n in (s.count, s.chunk)}
+    split = [p for p in candidate.graph.constraints if _symbols(p) & own]
+    bound = {**fixed_dims(candidate.origin), **bind}
+    broken = broken_constraint(
+        [p for p in (*candidate.origin.constraints, *split) if _symbols(p) <= bound.keys()], bound
+    )
+    if broken is not None:
+        raise ShapeError("{} does not hold for {}".format(*broken), location=candidate.name)
+
+
+def _symbols(p: Pred) -> set[str]:
+    return {s.name for i in indices_of(p) for s in symbols_of(i)}
 
 
 def _at_shape(

@@ -7,7 +7,7 @@ kernel half   a callable (the compiled operator) against float64 on whole rows, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,10 @@ from cleave.candidate import Candidate
 from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
+from cleave.ir.dim import is_dim
 from cleave.ir.graph import Graph, Output, axes_in
 from cleave.ir.index import axes_of, evaluate
-from cleave.ir.instance import below, footprint, greatest_extents, meets, shape_of
+from cleave.ir.instance import below, footprint, greatest_extents, shape_of
 from cleave.ir.op import FLOATS, round_to
 from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, split_values
 from cleave.verify.metric import (
@@ -33,7 +34,19 @@ from cleave.verify.metric import (
     magnitude,
 )
 from cleave.verify.reference import References
-from cleave.verify.sample import Drawn, Stored, Values, choices, edge_positions, materialised, stored, sweeps, values_at
+from cleave.verify.sample import (
+    Drawn,
+    Stored,
+    Values,
+    choices,
+    edge_positions,
+    fits,
+    halved,
+    materialised,
+    stored,
+    sweeps,
+    values_at,
+)
 from cleave.verify.verdict import Check, Outcome, Step
 
 Array = NDArray[Any]
@@ -43,6 +56,10 @@ Operator = Callable[[Mapping[str, Array], Mapping[str, Array]], object]
 LIMIT = 12_000_000
 """Elements of the largest array of one evaluation: about 100 MB each."""
 
+_MOST = 8 * LIMIT
+"""Of a candidate, which may be larger than the input graph."""
+_LESS = 8
+"""How many times smaller arrays are where dims had to be halved: then all of them are large."""
 _TRIES = 60
 _SCALES = ((1.0, 0.0), (8.0, 0.1))
 """(scale, share of zeros) of the inputs of each run of the graph half."""
@@ -64,26 +81,52 @@ def check_at_shape(
     references: References | None = None,
     step: Step = Step.GRAPH_HALF,
 ) -> Check:
-    """Compare at the user's sizes: at the ends and at random positions of every output axis, and all over each."""
+    """Compare at the user's sizes: at the ends and at random positions of every output axis, and all over each.
+
+    In the final test, dims are halved, the largest first, where one output point is too much; the detail says so.
+    """
     known = {s.name for s in c.origin.symbols}
     references = References(c.origin) if references is None else references
     try:
         dims = bind_dims(c.origin, {}, {n: v for n, v in bind.items() if n in known})
     except CleaveError as error:
         return Check(step, Outcome.SKIPPED, detail=str(error))
+    if fits(c.origin, dims, limit):
+        return _checked(c, bind, _Shape(dims, references, limit, step), rng)
+    less = halved(c.origin, dims, limit // _LESS) if step is Step.GRAPH_HALF else None
+    if less is None:
+        return Check(step, Outcome.SKIPPED, detail="a single output point needs too much memory")
+    found = _checked(c, {}, _Shape(less, references, limit // _LESS, step), rng)
+    changed = ", ".join(f"{n}={v}" for n, v in less.items() if dims[n] != v)
+    said = f"at {changed}, since a single output point needs too much memory"
+    return replace(found, detail="; ".join(filter(None, (said, found.detail))))
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Where the graph half runs, and for which step."""
+
+    dims: Mapping[str, int]
+    references: References
+    limit: int
+    step: Step
+
+
+def _checked(c: Candidate, bind: Mapping[str, int], at: _Shape, rng: np.random.Generator) -> Check:
     count, worst = 0, 0.0
     for (scale, zeros), chunks in zip(_SCALES, _CHUNKS, strict=True):
-        found = _run(c, dims, bind, _Data(references, scale, zeros, limit, chunks), rng)
+        try:
+            found = _run(c, at.dims, bind, _Data(at.references, scale, zeros, at.limit, chunks), rng)
+        except MemoryError as error:
+            return Check(at.step, Outcome.SKIPPED, detail=str(error) or "out of memory at these sizes")
         if isinstance(found, str):
-            return Check(step, Outcome.NOT_EVALUABLE, detail=found)
-        if not found:
-            return Check(step, Outcome.SKIPPED, detail="a single output point needs too much memory")
+            return Check(at.step, Outcome.NOT_EVALUABLE, detail=found)
         count += len(found)
-        worst = max(worst, *(comparison.worst for _, comparison in found))
+        worst = max([worst, *(comparison.worst for _, comparison in found)])
         for what, comparison in found:
             if not comparison.passed:
-                return Check(step, comparison.outcome, count, worst, f"{what}: {comparison}")
-    return Check(step, Outcome.PASSED, count, worst)
+                return Check(at.step, comparison.outcome, count, worst, f"{what}: {comparison}")
+    return Check(at.step, Outcome.PASSED, count, worst)
 
 
 def _run(
@@ -166,7 +209,11 @@ def _compared_points(
         for at, reference in p.runs:
             # The same positions by name: equal store indices give equal axes in both graphs.
             same = {b: at[a] for a, b in zip(p.stored.axes, other.axes, strict=True)}
-            actual = reference if c.graph == c.origin else values_at(other, inputs, dims, same)
+            if c.graph == c.origin:
+                actual = reference
+            else:
+                _check_memory(other, inputs, dims, same)
+                actual = values_at(other, inputs, dims, same)
             if not np.array_equal(actual.where, reference.where):
                 raise CleaveError(
                     "other positions are stored than in the input graph", location=f"output {p.output.name}"
@@ -174,6 +221,17 @@ def _compared_points(
             comparison = compare(actual.values[0], reference.values[0], reference.values[1], ALGEBRA)
             out.append((f"output {p.output.name} at {_spot(reference, comparison)}, {_shown(dims)}", comparison))
     return out
+
+
+def _check_memory(s: Stored, inputs: Mapping[str, Any], dims: Mapping[str, int], at: Mapping[Axis, Array]) -> None:
+    """A candidate may need more than the input graph: chunks far longer than what they hold, or far more of them."""
+    axes = axes_in(s.terms, s.indices)
+    largest = max((int(evaluate(a.extent, dims)) for a in axes if is_dim(a.extent) and a not in at), default=0)
+    if largest <= _MOST:  # otherwise laying out what depends on them is too much already
+        extents = greatest_extents(axes, dims, inputs)
+        largest = footprint(s.terms, {**extents, **{a: len(p) for a, p in at.items()}})
+    if largest > _MOST:
+        raise MemoryError(f"the candidate has arrays of {largest} elements at a few output points, allowed are {_MOST}")
 
 
 def _spot(v: Values, comparison: Comparison) -> str:
@@ -213,9 +271,8 @@ def _bound_splits(
     rng: np.random.Generator,
 ) -> dict[str, int]:
     """Counts and chunks as the caller bound them, otherwise as ``chunks`` says."""
-    drawn = split_values(c, Sizes(dims, chunks), inputs, rng)
-    chosen = {**drawn, **{n: bind[n] for n in drawn if n in bind}}
-    return chosen if meets(c.graph, {**dims, **chosen}) else drawn
+    names = {n for s in c.splits for n in (s.count, s.chunk)}
+    return split_values(c, Sizes(dims, chunks), inputs, rng, {n: v for n, v in bind.items() if n in names})
 
 
 # ---- kernel half

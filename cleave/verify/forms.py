@@ -56,12 +56,12 @@ class Form:
 
     def field(self, rng: np.random.Generator) -> Check:
         if self.sampled:
-            return Check(Step.FIELD, Outcome.SKIPPED, detail="literal extents leave no small instance")
+            return Check(Step.FIELD, Outcome.SKIPPED, detail="no instance is small enough")
         return check_field(self.candidate, self.references, rng)
 
     def medium(self, rng: np.random.Generator) -> Check:
         if self.sampled:
-            return Check(Step.MEDIUM, Outcome.SKIPPED, detail="literal extents leave no medium shape")
+            return Check(Step.MEDIUM, Outcome.SKIPPED, detail="no medium shape is small enough")
         return check_equivalence(self.candidate, Step.MEDIUM, self.references.medium(), rng)
 
 
@@ -79,7 +79,7 @@ def small_form(c: Candidate, known: References, rng: np.random.Generator, *, bou
     """The small instantiations, in the first form in which they pass; ``bound``: a final test follows."""
     freed = literals(c.origin)
     if not freed:
-        return _whole(c, known, rng)
+        return _whole(c, known, rng) if known.small() else _large(c, known, rng)
     generic = generic_candidate(c, freed)
     references = known.once("generic", lambda _: References(generic.origin, known.seed))
     found = _whole(generic, references, rng)
@@ -103,6 +103,15 @@ def _ran(check: Check) -> str:
     return f"at {check.instances} samples" if check.outcome is Outcome.PASSED else f"not tried: {check.detail}"
 
 
+def _large(c: Candidate, known: References, rng: np.random.Generator) -> Form:
+    """A graph whose least sizes are large: at sampled points, if it has an instance at all."""
+    found = guarded(Step.SMALL, lambda: _sampled(c, known, rng))
+    why = known.why_none()
+    if found.outcome is Outcome.SKIPPED:
+        found = replace(found, outcome=Outcome.NOT_EVALUABLE, detail=why)
+    return Form(c, known, _with_detail(found, "" if found.detail == why else why), (c, known))
+
+
 def _whole(c: Candidate, known: References, rng: np.random.Generator) -> Form:
     return Form(c, known, guarded(Step.SMALL, lambda: check_equivalence(c, Step.SMALL, known.small(), rng)))
 
@@ -115,11 +124,13 @@ def _literal(c: Candidate, known: References, rng: np.random.Generator, generic:
     else:
         check = guarded(Step.SMALL, lambda: _sampled(c, known, rng))
         found = Form(c, known, check, (generic.candidate, generic.references))
+    if found.check.outcome is Outcome.SKIPPED:  # what is wrong in the generic form is not right unseen
+        said = f"{generic.check.detail}; at the literal sizes not tried: {found.check.detail}"
+        return replace(found, check=replace(generic.check, detail=said))
     if found.check.outcome is not Outcome.PASSED:
         return found
-    return replace(
-        found, check=_with_detail(found.check, f"at the literal sizes only: otherwise {generic.check.detail}")
-    )
+    said = f"at the literal sizes only: otherwise {generic.check.detail}"
+    return replace(found, check=_with_detail(found.check, said))
 
 
 def _sampled(c: Candidate, known: References, rng: np.random.Generator) -> Check:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cleave.candidate import Candidate, Split
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, ShapeError
 from cleave.ir.graph import Graph, bound_axis, walk
 from cleave.ir.index import symbols_of
 from cleave.ir.instance import (
@@ -36,8 +36,10 @@ from cleave.ir.instance import (
 Array = NDArray[Any]
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
-_TRIES = 400
 _LEAST_MEDIUM = 13
+MOST_ELEMENTS = 2_000_000
+"""Of the largest array of an instance."""
+_SMALL_ELEMENTS = 60_000
 _FEW = 3
 
 
@@ -94,6 +96,7 @@ def small_sizes(g: Graph, rng: np.random.Generator) -> Iterator[Sizes]:
     patterns = _cycle(tuple(Data))
     larger = islice(prime_dims(g, rng, _PRIMES[3:]), 1) if len(free_symbols(g)) <= _FEW else ()
     for dims in (*prime_dims(g, rng, _PRIMES), *larger):
+        dims = _shrunk(g, dims, _SMALL_ELEMENTS)
         for chunks in SMALL_CHUNKS:
             for slack in (0, 1):
                 yield Sizes(dims, chunks, slack, next(patterns))
@@ -117,16 +120,20 @@ def medium_sizes(g: Graph, rng: np.random.Generator, limit: int) -> Iterator[Siz
 
 
 def _shrunk(g: Graph, dims: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Dims with small values in the place of some, until every array has at most ``limit`` elements."""
+    """Dims with small values in the place of some, until every array has at most ``limit`` elements.
+
+    Different ones first, then 2 and 1: a graph of many axes has no instance in which all are different.
+    """
     reduced = {s.name for a in map(bound_axis, walk(*g.terms)) if a is not None for s in symbols_of(a.extent)}
     out = dict(dims)
     small = [p for p in _PRIMES if p not in out.values()]
-    for s in sorted(free_symbols(g), key=lambda s: (s.name in reduced, s.name)):
+    order = sorted(free_symbols(g), key=lambda s: (s.name in reduced, s.name))
+    for s, wish in [*zip(order, small, strict=False), *((s, n) for n in (2, 1) for s in order)]:
         if footprint(g.terms, greatest_extents(g.axes, out, {})) <= limit:
             break
-        changed = {**out, s.name: fitted(s, small[0] if small else 2)}
-        if meets(g, changed):
-            out, small = changed, small[1:]
+        value = fitted(s, -(-wish // s.multiple))
+        if value < out.get(s.name, value) and meets(g, {**out, s.name: value}):
+            out[s.name] = value
     return out
 
 
@@ -167,15 +174,33 @@ def _special_dims(g: Graph, rng: np.random.Generator) -> Iterator[dict[str, int]
 # ---- splits
 
 
-def split_values(c: Candidate, sizes: Sizes, inputs: Mapping[str, Array], rng: np.random.Generator) -> dict[str, int]:
-    """Counts and chunk lengths of the candidate's splits: S * C >= extent, with the least C or longer."""
-    out: dict[str, int] = {}
+def split_values(
+    c: Candidate,
+    sizes: Sizes,
+    inputs: Mapping[str, Array],
+    rng: np.random.Generator,
+    given: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Counts and chunk lengths of the candidate's splits: S * C >= extent, with the least C or longer.
+
+    ``given``: those that the caller chose; a count without a length gets the least length, and the reverse.
+    """
+    chosen, out = given or {}, dict[str, int]()
     for split in c.splits:
         extent = base_extent(c, split, sizes.dims, inputs)
-        count = out.setdefault(split.count, _count(extent, sizes.chunks, rng))
-        least = max(-(-extent // count), 1) + sizes.slack
-        out[split.chunk] = max(out.get(split.chunk, 0), least)
+        count = out.setdefault(split.count, chosen.get(split.count) or _count_for(extent, split, sizes, chosen, rng))
+        least = max(-(-extent // count), 1) + (sizes.slack if split.count not in chosen else 0)
+        out[split.chunk] = chosen.get(split.chunk, max(out.get(split.chunk, 0), least))
+        if out[split.chunk] * count < extent:
+            what = f"{count} chunks of {out[split.chunk]} for {extent} positions of {split.base}"
+            raise ShapeError(f"{what}: allowed are enough for all", location=c.name)
     return out
+
+
+def _count_for(extent: int, split: Split, sizes: Sizes, chosen: Mapping[str, int], rng: np.random.Generator) -> int:
+    if split.chunk in chosen:
+        return max(-(-extent // chosen[split.chunk]), 1)
+    return _count(extent, sizes.chunks, rng)
 
 
 def _count(extent: int, chunks: Chunks, rng: np.random.Generator) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeVar, cast
@@ -13,10 +13,11 @@ import numpy as np
 from cleave.errors import CleaveError
 from cleave.ir.graph import Graph, Term
 from cleave.ir.hash import graph_hash
-from cleave.ir.instance import Instance, fixed_dims
-from cleave.ir.interp import interpret_terms
+from cleave.ir.index import show_pred
+from cleave.ir.instance import Instance, fixed_dims, footprint, greatest_extents, shape_of
+from cleave.ir.interp import MOST_AXES, interpret_terms
 from cleave.ir.op import INTEGERS
-from cleave.verify.instantiate import Array, Chunks, Sizes, draw_data, medium_sizes, small_sizes
+from cleave.verify.instantiate import MOST_ELEMENTS, Array, Chunks, Sizes, draw_data, medium_sizes, small_sizes
 from cleave.verify.metric import with_magnitudes
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ _FIRST = ((Chunks.ONE, 0), (Chunks.SOME, 1), (Chunks.MANY, 0))
 several chunks of a row."""
 
 _DRAWS = 60
+_LIMIT = 4 * MOST_ELEMENTS
 _MEDIUM_ELEMENTS = 200_000
 
 
@@ -55,6 +57,10 @@ class References:
             self.kept[key] = make(np.random.default_rng(words))
         return cast(T, self.kept[key])
 
+    def why_none(self) -> str:
+        """Why ``small`` is empty."""
+        return why_none(self.origin, self.once("sizes", lambda rng: list(small_sizes(self.origin, rng))))
+
     def small(self) -> list[Reference]:
         return self.once("small", lambda rng: references(self.origin, small_sizes(self.origin, rng), rng))
 
@@ -66,9 +72,31 @@ class References:
 
 def references(g: Graph, sizes: Iterable[Sizes], rng: np.random.Generator) -> list[Reference]:
     """The input graph evaluated once a size; none where no data fits (a read outside an input at every draw)."""
+    fitting = [s for s in sizes if not _unfit(g, s.dims)]
     measured = with_magnitudes(g)
     own = measured.terms[: len(g.outputs)]
-    return [found for s in sizes if (found := _reference(measured, own, s, rng)) is not None]
+    return [found for s in fitting if (found := _reference(measured, own, s, rng)) is not None]
+
+
+def why_none(g: Graph, sizes: Iterable[Sizes]) -> str:
+    """Why a graph has no instance: its constraints, its sizes, or what its integer inputs would have to hold."""
+    faults = [_unfit(g, s.dims) for s in sizes]
+    if not faults:
+        said = ", ".join(map(show_pred, g.constraints)) or "the ranges of its dims"
+        return f"no sizes of the input graph were found that meet {said}"
+    if all(faults):
+        return f"the smallest instance is too large: {faults[-1]}"
+    return "the input graph reads beyond an input in every instance that was drawn"
+
+
+def _unfit(g: Graph, dims: Mapping[str, int]) -> str:
+    """Why an instance of some size can't be evaluated, or ""."""
+    if len(g.axes) > MOST_AXES:
+        return f"{len(g.axes)} axes, allowed are {MOST_AXES}"
+    values = {**fixed_dims(g), **dims}
+    largest = footprint(g.terms, greatest_extents(g.axes, values, {}))
+    largest = max([largest, *(prod(shape_of(i, values)) for i in g.inputs)])
+    return f"an array of {largest} elements, allowed are {_LIMIT}" if largest > _LIMIT else ""
 
 
 def _reference(measured: Graph, own: Sequence[Term], s: Sizes, rng: np.random.Generator) -> Reference | None:

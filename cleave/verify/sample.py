@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cleave.ir.axis import Axis, owners_first
-from cleave.ir.graph import Output, Term, axes_in, free, rename_axis
+from cleave.ir.graph import Graph, Output, Term, axes_in, free, rename_axis
 from cleave.ir.index import Atom, Index, Position, axes_of, evaluate, substitute
-from cleave.ir.instance import footprint, greatest_extents
+from cleave.ir.instance import fitted, footprint, free_symbols, greatest_extents, meets
 from cleave.ir.interp import make_space, value
 
 Array = NDArray[Any]
@@ -31,6 +31,8 @@ _TOGETHER = 256
 _BUDGET = 1_000_000
 """Elements of the largest array of a sweep."""
 _FEWEST = 4
+_LEAST = 32
+"""No dim is halved below that: smaller sizes have been tried."""
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
@@ -156,6 +158,30 @@ def choices(
         yield {a: p[run % len(p)] for a, p in parts.items()}
 
 
+def fits(g: Graph, dims: Mapping[str, int], limit: int) -> bool:
+    """Whether single points of the outputs can be evaluated; ragged extents are unknown and count as 1."""
+    for o in g.outputs:
+        s = stored(o)
+        extents = greatest_extents(axes_in(s.terms, s.indices), dims, {})
+        if footprint(s.terms, {**extents, **dict.fromkeys(s.axes, 1)}) > limit:
+            return False
+    return True
+
+
+def halved(g: Graph, dims: Mapping[str, int], limit: int) -> dict[str, int] | None:
+    """Dims of which the largest are halved until single points of the outputs fit; None if they never do."""
+    out = dict(dims)
+    while not fits(g, out, limit):
+        for s in sorted(free_symbols(g), key=lambda s: (-out[s.name], s.name)):
+            value = fitted(s, -(-out[s.name] // (2 * s.multiple)))
+            if _LEAST <= value < out[s.name] and meets(g, {**out, s.name: value}):
+                out[s.name] = value
+                break
+        else:
+            return None
+    return out
+
+
 def edge_positions(extent: int, rng: np.random.Generator, tiles: Sequence[int] = (), extra: int = 2) -> Array:
     """First, last, random positions, and both sides of the border of the tail tile of some tile sizes."""
     if extent <= 0:
@@ -189,7 +215,7 @@ def _sweep(
 ) -> dict[Axis, Array] | None:
     """As many positions on the axes of a group as the budget allows; None where it allows too few to be of use."""
     rest = {a: _last_and_another(extents[a], rng) for a in s.axes if a not in group}
-    count = max((extents[a] for a in group), default=0)
+    count = min(max((extents[a] for a in group), default=0), _BUDGET)
     while count > _FEWEST:
         at = {**{a: spread(extents[a], count, rng) for a in group}, **rest}
         size = footprint(s.terms, {**extents, **{a: len(p) for a, p in at.items()}})

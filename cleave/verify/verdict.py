@@ -71,6 +71,11 @@ class Check:
         }
 
 
+def _named(c: Check) -> str:
+    """A step that passed; of the final test, at which sizes if not at the user's."""
+    return f"{c.step} {c.detail}".rstrip() if c.step is Step.GRAPH_HALF else str(c.step)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """All checks of one candidate."""
@@ -98,8 +103,9 @@ class Verdict:
     def summary(self) -> str:
         """One line: the outcome, what ran, and what did not, with the reason."""
         if not self.passed:
-            return next((str(c) for c in self.checks if c.outcome.failed), str(self.outcome))
-        ran = ", ".join(f"{c.step}" for c in self.checks if c.outcome is Outcome.PASSED)
+            first = next((c for c in self.checks if c.outcome.failed), None)
+            return str(first or next((c for c in self.checks if c.step is Step.SMALL), self.outcome))
+        ran = ", ".join(_named(c) for c in self.checks if c.outcome is Outcome.PASSED)
         skipped = "; ".join(f"{c.step} skipped: {c.detail}" for c in self.checks if c.outcome is Outcome.SKIPPED)
         return f"passed: {ran}" + (f" ({skipped})" if skipped else "")
 

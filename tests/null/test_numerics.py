@@ -15,6 +15,7 @@ from cleave.ir.dim import dims
 from cleave.ir.graph import Graph, IndexValue, Input, Term, apply, const, fold, graph, load
 from cleave.ir.interp import interpret
 from cleave.ir.numerics import Numerics, Rounding
+from cleave.pipeline.show import numerics_notes
 from cleave.search import search
 from tests.null.operators import ATTENTION, OTHERS
 from tests.null.scheduled_candidates import flash_decoding, output, rmsnorm_matmul
@@ -55,6 +56,39 @@ def test_a_variance_in_one_pass_shows_its_cancellation() -> None:
     found = errors(Candidate("expanded", variance(expanded=True), variance(expanded=False)))
     assert found.graph.float32 > 30 * found.origin.float32
     assert "relative error in float32: " in str(found) and "as written" in str(found)
+    assert found.warning.startswith("rounding does much more harm here: relative error ")
+    assert "in float32, " in found.warning and f"warning: {found.warning}" in str(found)
+    assert found.as_dict()["warning"] == found.warning
+
+
+@pytest.mark.parametrize(
+    ("own", "written", "warned"),
+    [
+        (Rounding(3e-6, 5e-4), Rounding(1e-8, 5e-4), ""),  # far below what storing an output costs
+        (Rounding(2e-4, 5e-4), Rounding(3e-5, 5e-4), ""),
+        (Rounding(2e-4, 5e-4), Rounding(1e-5, 5e-4), "2.0e-04 in float32, 1.0e-05 as written"),
+        (Rounding(1e-7, 2e-3), Rounding(1e-7, 6e-4), "2.0e-03 in float16, 6.0e-04 as written"),
+        (Rounding(np.inf, np.inf), Rounding(1e-7, 5e-4), "inf in float32, 1.0e-07 as written; inf in float16"),
+        (Rounding(np.inf, np.inf), Rounding(np.inf, np.inf), ""),
+    ],
+)
+def test_much_worse_is_a_matter_of_size_and_of_ratio(own: Rounding, written: Rounding, warned: str) -> None:
+    found = Numerics(own, written)
+    assert warned in found.warning and bool(found.warning) == bool(warned)
+
+
+def test_notes_name_the_candidates_that_rounding_harms() -> None:
+    worse = Candidate("expanded", variance(expanded=True), variance(expanded=False))
+    notes = numerics_notes([as_written(variance(expanded=False)), worse])
+    assert len(notes) == 1 and notes[0].startswith("candidate expanded: rounding does much more harm here")
+
+
+def test_a_candidate_without_a_value_has_no_errors() -> None:
+    """It reads beyond its input: a matter of verification, and no end of a program that only prints."""
+    m, i = dims("m"), axis("i", dims("m")[0])
+    inputs = [Input("X", "float32", tuple(m))]
+    made = [graph("g", inputs, [output("Y", load("X", at), tuple(m), i)]) for at in (i.position + 1, i.position)]
+    assert Candidate("beyond", *made).numerics is None
 
 
 def test_the_written_graph_has_the_errors_of_the_written_graph() -> None:

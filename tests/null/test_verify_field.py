@@ -1,5 +1,6 @@
 """Finite fields: their laws, what they decide, and what they leave open and say so."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -7,19 +8,39 @@ import numpy as np
 import pytest
 
 from cleave.candidate import Candidate, as_written
+from cleave.errors import CleaveError
 from cleave.frontend import ops
 from cleave.frontend.trace import trace
 from cleave.ir.axis import axis
 from cleave.ir.dim import dims
-from cleave.ir.graph import Cast, Const, Graph, Input, Load, Term, Where, apply, const, fold, graph, load
+from cleave.ir.graph import (
+    Cast,
+    Const,
+    Graph,
+    Input,
+    Load,
+    Map,
+    Reduce,
+    Term,
+    Where,
+    apply,
+    const,
+    fold,
+    graph,
+    load,
+    walk,
+)
+from cleave.ir.graph import replace as replaced
 from cleave.ir.index import compare
 from cleave.ir.interp import make_space
 from cleave.search import search
 from cleave.verify import Check, Outcome, References, Step, verify
+from cleave.verify.equivalence import check_equivalence
 from cleave.verify.field import MODULI, draw, inexact, levels, residues
 from cleave.verify.field_check import check_field
 from cleave.verify.instantiate import Data
 from tests.null import scheduled_candidates as hand
+from tests.null.operators import ATTENTION, OTHERS
 from tests.null.scheduled_candidates import output
 from tests.null.terms import mul
 from tests.null.test_verify import attention
@@ -210,6 +231,54 @@ def test_wrong_rescales_are_refuted_or_left_open_never_equal() -> None:
     for weight in (lambda m, joint: apply("exp_diff", joint, m), lambda m, joint: const(1.0)):
         found = field(attention(weight).split)
         assert found.outcome is Outcome.SKIPPED and found.detail == "O is left open: laws of max do not hold there"
+
+
+# ---- mutants
+
+
+def _changes(t: Term) -> Iterator[Term]:
+    """Terms that are like another but for a swap, a sign, a factor, a function or a monoid."""
+    match t:
+        case Map("add", (a, b)):
+            yield from (apply("sub", a, b), a)
+        case Map("mul", (a, b)):
+            yield from (a, b, mul(t, a))
+        case Map("sub" | "exp_diff" as op, (a, b)):
+            yield apply(op, b, a)
+        case Map(_, (a,)):
+            yield from (a, minus(t))
+        case Reduce("sum", over, body):
+            yield fold("max", over, body)
+        case _:
+            pass
+
+
+def _mutants(g: Graph) -> Iterator[Candidate]:
+    """One for each change of each term that leaves a graph: other free axes do not."""
+    for t in walk(*g.terms):
+        for changed in _changes(t):
+            try:
+                outputs = [replace(o, term=replaced(o.term, {t: changed})) for o in g.outputs]
+                yield Candidate("mutant", graph(g.name, g.inputs, outputs, g.constraints), g)
+            except CleaveError:
+                continue
+
+
+@pytest.mark.parametrize("name", ["full", "latent", "matmul", "rms norm and matmul", "variance", "swiglu", "chain"])
+def test_no_mutant_that_is_wrong_is_equal_in_the_fields(name: str) -> None:
+    """What float64 tells apart differs there: it is refuted, or left open with the reason."""
+    g = dict((*ATTENTION, *OTHERS))[name]().graph
+    references = References(g, 5)
+    wrong, refuted = 0, 0
+    for c in _mutants(g):
+        if not check_equivalence(c, Step.SMALL, references.small(), np.random.default_rng(5)).outcome.failed:
+            continue
+        found = check_field(c, references, np.random.default_rng(5))
+        wrong, refuted = wrong + 1, refuted + (found.outcome is Outcome.WRONG_VALUE)
+        assert found.outcome is not Outcome.PASSED and (found.outcome.failed or "left open" in found.detail), c
+    assert wrong >= 4
+    if name in ("matmul", "variance", "swiglu", "chain"):
+        assert refuted >= 0.75 * wrong  # the others have a maximum or a cast
 
 
 def test_a_norm_of_nothing_is_no_counterexample() -> None:
