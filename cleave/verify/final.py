@@ -22,6 +22,7 @@ from cleave.ir.graph import Graph, Output, axes_in
 from cleave.ir.index import axes_of, evaluate
 from cleave.ir.instance import below, footprint, greatest_extents, shape_of
 from cleave.ir.op import FLOATS, round_to
+from cleave.verify.borders import border_positions, conditions
 from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, split_values
 from cleave.verify.metric import (
     ALGEBRA,
@@ -142,7 +143,8 @@ def _run(
     except CleaveError as error:
         return f"the input graph has no value: {error}"
     try:
-        return _compared_points(c, points, inputs, {**dims, **_bound_splits(c, dims, bind, inputs, data.chunks, rng)})
+        splits = _bound_splits(c, dims, bind, inputs, data.chunks, rng)
+        return _compared_points(c, points, inputs, {**dims, **splits}, data.limit)
     except CleaveError as error:
         return f"the candidate has no value: {error}"
 
@@ -201,12 +203,13 @@ def _reference_points(
 
 
 def _compared_points(
-    c: Candidate, points: list[_Points], inputs: Mapping[str, Any], dims: Mapping[str, int]
+    c: Candidate, points: list[_Points], inputs: Mapping[str, Any], dims: Mapping[str, int], limit: int
 ) -> list[tuple[str, Comparison]]:
     out: list[tuple[str, Comparison]] = []
     for p in points:
         other = stored(next(o for o in c.graph.outputs if o.name == p.output.name))
-        for at, reference in p.runs:
+        runs = [*p.runs, *_at_borders(p.stored, other, inputs, dims, limit)] if c.graph != c.origin else p.runs
+        for at, reference in runs:
             # The same positions by name: equal store indices give equal axes in both graphs.
             same = {b: at[a] for a, b in zip(p.stored.axes, other.axes, strict=True)}
             if c.graph == c.origin:
@@ -221,6 +224,17 @@ def _compared_points(
             comparison = compare(actual.values[0], reference.values[0], reference.values[1], ALGEBRA)
             out.append((f"output {p.output.name} at {_spot(reference, comparison)}, {_shown(dims)}", comparison))
     return out
+
+
+def _at_borders(
+    s: Stored, other: Stored, inputs: Mapping[str, Any], dims: Mapping[str, int], limit: int
+) -> list[tuple[dict[Axis, Array], Values]]:
+    """The input graph where conditions change that only the candidate has; nothing where it has none."""
+    positions = border_positions(other, conditions(other) - conditions(s), inputs, dims)
+    if not positions:
+        return []
+    wanted = {a: positions[b] for a, b in zip(s.axes, other.axes, strict=True)}
+    return [(at, values_at(s, inputs, dims, at)) for at in choices(s, inputs, dims, wanted, limit)]
 
 
 def _check_memory(s: Stored, inputs: Mapping[str, Any], dims: Mapping[str, int], at: Mapping[Axis, Array]) -> None:

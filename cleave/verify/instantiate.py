@@ -1,6 +1,7 @@
 """Instances of a graph: sizes that divide nothing, counts of chunks, and data that is awkward on purpose.
 
-sizes     free dims are different primes, in one order and in the reverse (s < t and t < s both occur); or one is 1 or 0
+sizes     free dims are different primes, in one order and in the reverse (s < t and t < s both occur); all alike; or
+          one is 1 or 0; medium ones are also multiples of 16
 splits    S = 1, 1 < S < extent, S > extent; chunks of the least length, or longer, so that some are empty
 data      both signs, negative scalars, zeros, large, huge (a plain exponential overflows), tiny, all equal, of one
           magnitude (sums cancel to nothing), blocks of zeros or of large values, -inf in some inputs
@@ -37,10 +38,13 @@ Array = NDArray[Any]
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 _LEAST_MEDIUM = 13
+_EVEN = (32, 16, 48, 64, 80, 96)
 MOST_ELEMENTS = 2_000_000
 """Of the largest array of an instance."""
 _SMALL_ELEMENTS = 60_000
 _FEW = 3
+_ALIKE = 4
+"""Every dim at once: what is wrong of square matrices only, or of even sizes."""
 
 
 class Data(StrEnum):
@@ -112,8 +116,9 @@ def medium_sizes(g: Graph, rng: np.random.Generator, limit: int) -> Iterator[Siz
 
     Dims over which nothing is reduced stay small where memory asks for it.
     """
-    pool = [p for p in _PRIMES if p >= _LEAST_MEDIUM]
-    assignments = [_shrunk(g, dims, limit) for dims in prime_dims(g, rng, pool)]
+    pools = ([p for p in _PRIMES if p >= _LEAST_MEDIUM], _EVEN)
+    found = [list(prime_dims(g, rng, pool)) for pool in pools]
+    assignments = [_shrunk(g, dims, limit) for dims in (*found[0], *found[1][:1])]
     for position, data in enumerate(Data if assignments else ()):
         chunks = (Chunks.SOME, Chunks.MANY)[position // 2 % 2]
         yield Sizes(assignments[position % len(assignments)], chunks, position % 3, data)
@@ -163,6 +168,9 @@ def _special_dims(g: Graph, rng: np.random.Generator) -> Iterator[dict[str, int]
     bases = list(prime_dims(g, rng, _PRIMES))
     if not bases:
         return
+    alike = dims_near(g, {s.name: -(-_ALIKE // s.multiple) for s in free_symbols(g)}, rng)
+    if alike is not None:
+        yield alike
     for s in free_symbols(g):
         for value in (1, 0):
             base = bases[below(len(bases), rng)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from cleave.candidate import Candidate, as_written
 from cleave.frontend.trace import trace
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Load, Term, Where, apply, const, graph, reductions, walk
+from cleave.ir.graph import Load, Term, Where, apply, const, free, graph, reductions, walk
 from cleave.ir.graph import replace as replaced
 from cleave.ir.index import Index, Not, Pred, axes_of, both, compare, evaluate, index
 from tests.null.scheduled_candidates import flash_decoding, rmsnorm_matmul, swiglu_split
@@ -48,7 +49,10 @@ def _stored(c: Candidate, bind: Mapping[str, int]) -> Iterator[tuple[str, Candid
     """Outputs that are a little off: all, one position, the ends, a tail tile, beyond a position, of each axis."""
     root = c.graph.outputs[0].term
     dims = {**{s.name: s.value for s in c.graph.symbols if s.value is not None}, **bind}
-    for a in sorted({a for i in c.graph.outputs[0].indices for a in axes_of(i)}, key=lambda a: a.name):
+    axes = sorted({a for i in c.graph.outputs[0].indices for a in axes_of(i)}, key=lambda a: a.name)
+    far = {a: _equal(a.position, max(int(evaluate(a.extent, dims)) - 7, 0)) for a in axes}
+    yield "one element", _spoilt(c, reduce(both, (_long(c), *far.values())), _scaled, {root})
+    for a in axes:
         n, size, at = int(evaluate(a.extent, dims)), a.extent, a.position
         where = {
             "beyond in": compare("<=", max(3 * n // 4, LARGE), at),
@@ -56,6 +60,8 @@ def _stored(c: Candidate, bind: Mapping[str, int]) -> Iterator[tuple[str, Candid
             "first": both(compare("<", LARGE, size), _equal(at, 0)),
             "tail tile of": both(compare("<", LARGE, size), compare("<=", size // 64 * 64, at)),
             "odd": both(compare("<", LARGE, size), _equal(at % 2, 1)),
+            "one far": both(compare("<", LARGE, size), far[a]),
+            "every 64th": both(compare("<", LARGE, size), _equal(at % 64, 37)),
             "an eighth of": both(compare("<=", n // 2, at), compare("<", at, n // 2 + max(n // 8, 8))),
         }
         where["an eighth of"] = both(where["an eighth of"], compare("<", LARGE, size))
@@ -84,6 +90,10 @@ def _reduced(c: Candidate, bind: Mapping[str, int]) -> Iterator[tuple[str, Candi
         }
         for kind, w in where.items():
             yield f"{kind} {a.name}", _spoilt(c, both(compare("<", LARGE, size), w), _dropped, loads)
+        rows = {b for t in loads for b in free(t) if b is not a and int(evaluate(b.extent, dims)) > LARGE}
+        for b in sorted(rows, key=lambda b: b.name):
+            one = both(_equal(at, 77), _equal(b.position, int(evaluate(b.extent, dims)) - 7))
+            yield f"one of {a.name} in one {b.name}", _spoilt(c, one, _dropped, {t for t in loads if b in free(t)})
 
 
 def _split(c: Candidate) -> Iterator[tuple[str, Candidate]]:
@@ -102,6 +112,14 @@ def _split(c: Candidate) -> Iterator[tuple[str, Candidate]]:
         }
         for kind, w in where.items():
             yield f"{kind} of {s.base}", _spoilt(c, w, _scaled, parts)
+
+
+def spoilt_count(c: Candidate, count: int) -> Candidate:
+    """A candidate with one split that is wrong for one count of chunks only, where chunks are long."""
+    (split,) = c.splits
+    parts: set[Term] = {t for t in reductions(*c.graph.terms) if t.op == "sum" and t.axis is split.inner}
+    size = next(a.extent for a in c.origin.axes if a.name == split.base)
+    return _spoilt(c, both(compare("<", LARGE, size), _equal(split.outer.extent, count)), _scaled, parts)
 
 
 def _equal(a: Index, b: Index | int) -> Pred:
@@ -132,4 +150,4 @@ def _spoilt(c: Candidate, where: Pred, wrong: Callable[[Term], Term], at: set[Te
     return replace(c, graph=made, folds=(), splits=splits)
 
 
-__all__ = ["Plant", "plants"]
+__all__ = ["Plant", "plants", "spoilt_count"]
