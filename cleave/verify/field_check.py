@@ -93,17 +93,19 @@ def _compared(pair: _Pair, chosen: Sequence[Reference], rng: np.random.Generator
         return "", f"{pair.levels - 1} exponentials in one another, {len(MODULI) - 1} can be followed"
     if pair.origin.term is pair.other.term:
         return "", ""
-    valued, different = False, ""
+    valued, different, lost = False, "", False
     for number, reference in enumerate(chosen):
         at = split_instance(pair.candidate, reference, rng)
         for attempt in range(_DRAWS):
             drawn, expected = _expected(pair, number, reference, attempt)
             actual = _stored(pair.other, at.dims, at.inputs, drawn)
             different, known = _different(expected, actual)
-            valued = valued or known
-            if not different:
+            valued, lost = valued or known, bool((expected.known & ~actual.known).any())
+            if not different and not lost:
                 break
         else:
+            if not different:
+                return "", "it has no value in the fields where the input graph has one"
             return f"output {pair.origin.name} at {different}, {at}: other residues modulo {MODULI[0]}", pair.doubt()
     return "", "" if valued else "it has no value in the fields"
 

@@ -241,6 +241,12 @@ def draw_data(g: Graph, dims: Mapping[str, int], data: Data, rng: np.random.Gene
     return draw_inputs(g, dims, rng, real=lambda shape: floats(shape, data, rng))
 
 
+def masked(inputs: Mapping[str, Array], name: str, rng: np.random.Generator) -> dict[str, Array]:
+    """Inputs of which one holds -inf here and there, as an additive mask does."""
+    array = inputs[name]
+    return {**inputs, name: np.where(rng.random(array.shape) < 0.2, -np.inf, array)}
+
+
 def floats(shape: tuple[int, ...], data: Data, rng: np.random.Generator) -> Array:
     """Values of a pattern. A scalar (no axes) is a parameter: a scale, an epsilon."""
     plain = rng.uniform(0.3, 1.6, shape) * rng.choice([-1.0, 1.0], shape)
@@ -262,7 +268,7 @@ def floats(shape: tuple[int, ...], data: Data, rng: np.random.Generator) -> Arra
         case Data.CANCELLING:
             return np.sign(plain) * float(2.0 ** rng.integers(-2, 2))
         case Data.LOWEST:
-            return np.where(rng.random(shape) < 0.2, -np.inf, plain) if rng.random() < 0.5 else plain
+            return plain  # one input alone is a mask, see ``masked``
 
 
 def _scalar(plain: Array, data: Data) -> Array:

@@ -11,13 +11,23 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from cleave.errors import CleaveError
-from cleave.ir.graph import Graph, Term
+from cleave.ir.graph import Graph, Load, Map, Reduce, Term, children, free, walk
 from cleave.ir.hash import graph_hash
 from cleave.ir.index import show_pred
 from cleave.ir.instance import Instance, fixed_dims, footprint, greatest_extents, shape_of
-from cleave.ir.interp import MOST_AXES, interpret_terms
-from cleave.ir.op import INTEGERS
-from cleave.verify.instantiate import MOST_ELEMENTS, Array, Chunks, Sizes, draw_data, medium_sizes, small_sizes
+from cleave.ir.interp import MOST_AXES, Evaluation, interpret_terms, operands
+from cleave.ir.op import FLOATS, INTEGERS
+from cleave.verify.instantiate import (
+    MOST_ELEMENTS,
+    Array,
+    Chunks,
+    Data,
+    Sizes,
+    draw_data,
+    masked,
+    medium_sizes,
+    small_sizes,
+)
 from cleave.verify.metric import with_magnitudes
 
 T = TypeVar("T")
@@ -101,15 +111,39 @@ def _unfit(g: Graph, dims: Mapping[str, int]) -> str:
 
 def _reference(measured: Graph, own: Sequence[Term], s: Sizes, rng: np.random.Generator) -> Reference | None:
     dims = {**fixed_dims(measured), **s.dims}
-    tries = _DRAWS if any(i.dtype in INTEGERS for i in measured.inputs) else 1
-    for _ in range(tries):
+    masks = _maskable(measured, own) if s.data is Data.LOWEST else []
+    tries = _DRAWS if any(i.dtype in INTEGERS for i in measured.inputs) else max(len(masks), 1)
+    for attempt in range(tries if masks or s.data is not Data.LOWEST else 0):
         inputs = draw_data(measured, dims, s.data, rng)
+        if masks:
+            inputs = masked(inputs, masks[attempt % len(masks)], rng)
         try:
             found = interpret_terms(measured, inputs, dims)
         except CleaveError:
             continue  # integer data that points outside a table: not an instance of this graph
-        return Reference(s, Instance(dims, inputs, s.data), found.outputs, found.regular(*own))
+        if not masks or _is_masked(found, own):
+            return Reference(s, Instance(dims, inputs, s.data), found.outputs, found.regular(*own))
     return None
+
+
+def _maskable(g: Graph, own: Sequence[Term]) -> list[str]:
+    """Inputs that may be additive masks: none where nothing takes a maximum."""
+    if not any(isinstance(t, Reduce) and t.op == "max" for t in walk(*own)):
+        return []
+    factors = {u for t in walk(*own) if _is_product(t) for u in children(t)}
+    loads = (t for t in walk(*own) if isinstance(t, Load) and t not in factors)
+    names = {t.input for t in loads}
+    return [i.name for i in g.inputs if i.name in names and i.dtype in FLOATS and i.shape]
+
+
+def _is_masked(found: Evaluation, own: Sequence[Term]) -> bool:
+    """Whether -inf only meets maxima and exponentials, as that of a mask: in sums and products no law holds for it."""
+    made = (t for t in walk(*own, below=operands) if (isinstance(t, Reduce) and t.op == "sum") or _is_product(t))
+    return all((np.isfinite(found.memo[t]) | ~found.space.valid_for(free(t))).all() for t in made)
+
+
+def _is_product(t: Term) -> bool:
+    return isinstance(t, Map) and t.op == "mul"
 
 
 def representative(found: Sequence[Reference], rng: np.random.Generator, more: int) -> list[Reference]:
