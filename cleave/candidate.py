@@ -102,16 +102,22 @@ class Step:
 
 @dataclass(frozen=True)
 class GraphCost:
-    """Symbolic cost of a graph as a DAG: multiply-adds and the like, transcendentals, elements moved, passes."""
+    """Symbolic cost of a graph as a DAG: multiply-adds and the like, transcendentals, elements moved; passes, the most
+    over one axis; ``over``: passes over each axis by its name; ``live``: the most values held at once.
+    """
 
     work: Dim
     transcendental: Dim
     traffic: Dim
     passes: int
+    over: tuple[tuple[str, int], ...] = ()
+    live: int = 0
 
     def __str__(self) -> str:
         parts = (f"work {self.work}", f"transcendental {self.transcendental}", f"traffic {self.traffic}")
-        return ", ".join(parts) + f", {self.passes} passes"
+        several = [f"{axis} {count}" for axis, count in self.over if count > 1]
+        over = f" ({', '.join(several)})" if several else ""
+        return ", ".join(parts) + f", {self.passes} passes{over}, {self.live} live"
 
 
 @dataclass(frozen=True)
@@ -224,6 +230,8 @@ class _SavedCost(msgspec.Struct, forbid_unknown_fields=True):
     transcendental: str
     traffic: str
     passes: int
+    over: list[tuple[str, int]] = []
+    live: int = 0
 
 
 class _SavedCandidate(msgspec.Struct, forbid_unknown_fields=True):
@@ -272,7 +280,7 @@ def _saved(c: Candidate) -> _SavedCandidate:
             for f in c.folds
         ],
         [_SavedSplit(s.base, s.outer.name, s.inner.name, s.count, s.chunk) for s in c.splits],
-        cost and _SavedCost(spell(cost.work), spell(cost.transcendental), spell(cost.traffic), cost.passes),
+        None if cost is None else _saved_cost(cost),
         c.exactness,
         list(c.assumptions),
         list(c.notes),
@@ -289,6 +297,11 @@ def _loaded_step(s: _SavedStep) -> Step:
     c = s.check
     check = c and StepCheck(c.instances, inf if c.difference is None else c.difference, c.failure)
     return Step(s.rule, s.place, s.before, s.after, s.backward, check)
+
+
+def _saved_cost(c: GraphCost) -> _SavedCost:
+    work, transcendental, traffic = map(spell, (c.work, c.transcendental, c.traffic))
+    return _SavedCost(work, transcendental, traffic, c.passes, list(c.over), c.live)
 
 
 def _loaded(saved: _SavedCandidate, origin: Graph, where: str) -> Candidate:
@@ -330,7 +343,7 @@ def _loaded_cost(saved: _SavedCost, g: Graph, where: str) -> GraphCost:
     work, transcendental, traffic = (
         parse_index(g, t, where) for t in (saved.work, saved.transcendental, saved.traffic)
     )
-    return GraphCost(work, transcendental, traffic, saved.passes)
+    return GraphCost(work, transcendental, traffic, saved.passes, tuple(saved.over), saved.live)
 
 
 def _axis(g: Graph, name: str, where: str) -> Axis:

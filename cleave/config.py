@@ -16,15 +16,18 @@ MOST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """When a saturation stops short: rounds, e-nodes, seconds of wall time; and how many candidates are kept."""
+    """When a saturation stops short: rounds, e-nodes, seconds of wall time, memory of the process that it runs in, in
+    MiB (where the system tells: Linux); and how many candidates are kept.
+    """
 
     rounds: int = 40
     nodes: int = 200_000
     seconds: float = 20.0
     candidates: int = 8
+    memory: int = 4096
 
     def __post_init__(self) -> None:
-        counts = {"rounds": self.rounds, "nodes": self.nodes, "candidates": self.candidates}
+        counts = {"rounds": self.rounds, "nodes": self.nodes, "candidates": self.candidates, "memory": self.memory}
         for name, value in counts.items():
             _require(1 <= value <= MOST, name, value, f"1 to {MOST}")
         _require(self.seconds > 0 and math.isfinite(self.seconds), "seconds", self.seconds, "a positive number")

@@ -12,6 +12,7 @@ from cleave.candidate import FORM, save_candidates
 from cleave.cli.inputs import (
     bindings,
     read_config,
+    read_cost,
     read_program,
     read_rules,
     split_counts,
@@ -52,6 +53,7 @@ def optimize(options: argparse.Namespace) -> int:
             save=options.save,
             progress=told,
             forced=forced,
+            cost=read_cost(options),
         )
     print_json(result.as_dict()) if options.json else print_text(result.text())
     if result.report.interrupted:
@@ -69,13 +71,14 @@ def search(options: argparse.Namespace) -> int:
     from cleave.verify import References, verify
 
     loaded, config, rules = read_program(options), read_config(options), read_rules(options)
+    cost = read_cost(options)
     if options.save is not None:
         check_place(options.save, FORM[0])
     notes = check_rulebook(rules)
     verdicts: list[Verdict] = []
     with progress(quiet=options.json) as told:
         dims = loaded.dims if _is_bound(loaded.graph, loaded.dims) else None
-        found = run(loaded.graph, rules, config, _round_teller(told), sizes=dims, weights=loaded.weights)
+        found = run(loaded.graph, rules, config, _round_teller(told), sizes=dims, weights=loaded.weights, cost=cost)
         interrupted = str(found.report.stop) == "interrupted"
         if told:
             told("verify")
@@ -115,6 +118,7 @@ def _print_found(options: argparse.Namespace, found: Any, verdicts: Sequence[Any
                 "matches": found.report.matches,
                 "axes": found.report.reducibility.as_dicts(),
                 "candidates": [candidate_dict(c) for c in found.candidates],
+                "dropped": list(found.report.dropped),
                 "verdicts": [v.as_dict() for v in verdicts],
                 "notes": list(notes),
             }
@@ -154,13 +158,14 @@ def _explanation(options: argparse.Namespace) -> Explanation:
         candidates, report = load_parts(options.program)
         if not candidates:
             raise SearchError("holds no candidates", location=options.program)
-        return explain_saved(candidates, str(report.search.get("stop", UNKNOWN)), candidate=options.candidate)
+        stop, dropped = str(report.search.get("stop", UNKNOWN)), report.search.get("dropped", ())
+        return explain_saved(candidates, stop, candidate=options.candidate, dropped=map(str, dropped))
     from cleave.pipeline.rulebooks import check_rulebook
     from cleave.search import search as search_now
 
     loaded, rules = read_program(options), read_rules(options)
     notes = check_rulebook(rules)
-    found = search_now(loaded.graph, rules, read_config(options), weights=loaded.weights)
+    found = search_now(loaded.graph, rules, read_config(options), weights=loaded.weights, cost=read_cost(options))
     if str(found.report.stop) == "interrupted":
         raise KeyboardInterrupt
     made = run(found, rules=rules, candidate=options.candidate)

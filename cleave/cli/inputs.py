@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from cleave.cli.parser import ABLATIONS, NOTHING, OPERATOR_OPTIONS, BadInput
 from cleave.config import Config, SearchLimits
+from cleave.cost.graph import Cost
 from cleave.errors import CleaveError, ScheduleError, location_of
 from cleave.ir.graph import Graph
 from cleave.rewrite.rulebook import Rulebook
@@ -172,11 +173,24 @@ def read_rules(options: argparse.Namespace) -> Rulebook:
     return book.without(*options.without) if options.without else book
 
 
+def read_cost(options: argparse.Namespace) -> Cost | None:
+    """The user's own cost of a candidate: ``cost(candidate, estimate)``."""
+    if options.cost is None:
+        return None
+    file, colon, function = options.cost.rpartition(":")
+    if not colon or not function.isidentifier():
+        raise BadInput(f"--cost {options.cost}: FILE.py:FUNCTION is expected")
+    found = getattr(_module(Path(file)), function, None)
+    if not callable(found):
+        raise BadInput(f"--cost {file}: has no function {function!r}")
+    return cast("Cost", found)
+
+
 def read_config(options: argparse.Namespace) -> Config:
     config = Config(seed=options.seed, unsafe=options.unsafe)
     if options.assume is not None:
         config = replace(config, assume=frozenset(options.assume) - {NOTHING})
-    limits = {n: getattr(options, n) for n in ("rounds", "nodes", "seconds", "candidates")}
+    limits = {n: getattr(options, n) for n in ("rounds", "nodes", "seconds", "candidates", "memory")}
     chosen = {n: v for n, v in limits.items() if v is not None}
     off = {name: False for name in ABLATIONS if getattr(options, f"no_{name}")}
     return replace(config, limits=replace(SearchLimits(), **chosen), ablation=replace(config.ablation, **off))

@@ -208,6 +208,7 @@ def _saturating(made: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # py
     search.add_argument("--rounds", type=_positive, metavar="N", help="most rounds of saturation")
     search.add_argument("--nodes", type=_positive, metavar="N", help="most e-nodes")
     search.add_argument("--seconds", type=_seconds, metavar="S", help="most seconds of saturation")
+    search.add_argument("--memory", type=_positive, metavar="MIB", help="most memory of the saturation")
     search.add_argument("--seed", type=_natural, metavar="N", default=0, help="of every random draw")
     return search
 
@@ -215,6 +216,9 @@ def _saturating(made: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # py
 def _searching(made: argparse.ArgumentParser) -> None:
     search = _saturating(made)
     search.add_argument("--candidates", type=_positive, metavar="N", help="most candidates that are kept")
+    search.add_argument(
+        "--cost", metavar="FILE.py:FUNCTION", help="rank candidates by FUNCTION(candidate, estimate), least first"
+    )
     _ablation(made, tuple(ABLATIONS))
 
 

@@ -1,10 +1,12 @@
 """Cost of a graph whatever its schedule: work, transcendentals, elements moved, dependent passes; symbolic, then at
 sizes.
 
-    work            one for each element of a pointwise operation and each element that a reduction or a top-k folds
+    work            one for each element of a pointwise operation and each element that a reduction or a top-k folds; a
+                    sum over a whole axis of a sum over another one is one sum, in whatever order
     transcendental  elements of exp, log, reciprocals and the like
     traffic         elements of the tensors read and written: inputs once, partial results twice, outputs once
-    passes          longest chain of reductions over one axis of which each needs the one before
+    passes          longest chain of reductions over one axis of which each needs the one before; of each axis too
+    live            the most values held at once when terms are computed operands first, inputs and constants apart
 
 Shared terms count once. What is made of weights alone is made once, not in each call: it costs what reading it costs.
 A ragged extent is taken for its first owner (``kv_len[0]``), a chunk at its full length.
@@ -12,7 +14,8 @@ A ragged extent is taken for its first owner (``kv_len[0]``), a chunk at its ful
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -20,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cleave.candidate import GraphCost, Split
+from cleave.candidate import Candidate, GraphCost, Split
 from cleave.ir.axis import Axis
 from cleave.ir.graph import (
     Cast,
@@ -54,11 +57,11 @@ TRAFFIC_WEIGHT = 8.0
 
 def graph_cost(g: Graph, splits: Sequence[Split] = (), weights: Iterable[str] = ()) -> GraphCost:
     """The symbolic cost of a graph; ``weights`` are inputs that are parameters."""
-    extents, ahead = _extents(g, splits), _ahead(g, frozenset(weights))
+    extents, ahead, joined = _extents(g, splits), _ahead(g, frozenset(weights)), _joined(g)
     work, special = index(0), index(0)
     for t in walk(*g.terms):
         match t:
-            case _ if t in ahead:
+            case _ if t in ahead or t in joined:
                 pass
             case Map(op, _) if MAPS[op].transcendental:
                 special = special + volume(free(t), extents)
@@ -68,7 +71,21 @@ def graph_cost(g: Graph, splits: Sequence[Split] = (), weights: Iterable[str] = 
                 work = work + volume(free(body) | {axis}, extents)
             case _:
                 pass
-    return GraphCost(work, special, _traffic(g, extents, ahead), passes(g.terms))
+    over = passes(g.terms)
+    most = max(over.values(), default=0)
+    return GraphCost(work, special, _traffic(g, extents, ahead), most, tuple(sorted(over.items())), live(g.terms))
+
+
+def _joined(g: Graph) -> frozenset[Term]:
+    """Reductions over a whole axis of one of the same kind that nothing else reads: one loop over both axes."""
+    terms = walk(*g.terms)
+    uses = Counter(c for t in terms for c in children(t))
+    out: set[Term] = set()
+    for t in terms:
+        if isinstance(t, Reduce) and isinstance(t.body, Reduce) and uses[t.body] == 1:
+            same = t.op == t.body.op and t.axis.kind == t.body.axis.kind == "plain"
+            out |= {t} if same else set()
+    return frozenset(out)
 
 
 def _ahead(g: Graph, weights: frozenset[str]) -> frozenset[Term]:
@@ -140,10 +157,10 @@ def _partials(g: Graph) -> list[Reduce]:
     return [t for t in walk(*g.terms) if isinstance(t, Reduce) and t.axis.kind == "inner"]
 
 
-def passes(terms: Iterable[Term]) -> int:
-    """Longest chain of dependent reductions over one axis."""
+def passes(terms: Iterable[Term]) -> dict[str, int]:
+    """Longest chain of dependent reductions over each axis, by its name."""
     depth: dict[Term, dict[Axis, int]] = {}
-    longest = 0
+    longest: dict[str, int] = {}
     for t in walk(*terms):
         below: dict[Axis, int] = {}
         for c in children(t):
@@ -152,9 +169,27 @@ def passes(terms: Iterable[Term]) -> int:
         bound = bound_axis(t)
         if bound is not None:
             below[bound] = below.get(bound, 0) + 1
-            longest = max(longest, below[bound])
+            longest[bound.name] = max(longest.get(bound.name, 0), below[bound])
         depth[t] = below
     return longest
+
+
+def live(terms: Sequence[Term]) -> int:
+    """The most values that are held at once when terms are computed operands first, inputs and constants apart."""
+    order = [t for t in walk(*terms) if children(t)]
+    number = {t: n for n, t in enumerate(order)}
+    last = list(range(len(order)))
+    for n, t in enumerate(order):
+        for c in children(t):
+            if c in number:
+                last[number[c]] = n
+    ends = Counter(last)
+    held = most = 0
+    for n in range(len(order)):
+        held += 1
+        most = max(most, held)
+        held -= ends[n]
+    return most
 
 
 # ---- at sizes
@@ -168,6 +203,7 @@ class Estimate:
     transcendental: float
     traffic: float
     passes: int
+    live: int = 0
 
     @property
     def scalar(self) -> float:
@@ -222,4 +258,8 @@ def estimate(
     """A symbolic cost at given or representative sizes."""
     at = representative(g, splits, sizes)
     work, special, traffic = (at_sizes(g, c, at) for c in (cost.work, cost.transcendental, cost.traffic))
-    return Estimate(work, special, traffic, cost.passes)
+    return Estimate(work, special, traffic, cost.passes, cost.live)
+
+
+Cost = Callable[[Candidate, Estimate], float]
+"""A user's own cost of a candidate, which may look at what our own model makes of it; smaller is better."""

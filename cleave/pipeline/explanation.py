@@ -40,7 +40,8 @@ class Explanation:
     """Of candidates of one graph, by the numbers that they have in the search; ``text``, ``markdown`` and ``html`` say
     the same.
 
-    ``rules`` are those that were used; ``egraph`` is None for saved candidates.
+    ``rules`` are those that were used; ``egraph`` is None for saved candidates; ``dropped`` says which candidates were
+    left out and why.
     """
 
     candidates: tuple[tuple[int, Candidate], ...]
@@ -49,6 +50,7 @@ class Explanation:
     stop: str = UNKNOWN
     egraph: EGraph | None = None
     notes: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
     @property
     def origin(self) -> Graph:
@@ -84,6 +86,7 @@ class Explanation:
             "rules": [dict(zip(table.HEADINGS, table.row(r), strict=True)) for r in self.rules],
             "candidates": rows,
             "notes": list(self.notes),
+            "dropped": list(self.dropped),
         }
 
     def __str__(self) -> str:
@@ -101,7 +104,8 @@ class Explanation:
             yield Lines(tuple(f"error: {line}" for line in self.errors))
         yield Code(self.origin.text())
         yield Picture("graph", self.origin.svg(), open=True)
-        yield Lines((f"stop reason: {self.stop}", *(f"note: {note}" for note in self.notes)))
+        said = [*(f"note: {note}" for note in self.notes), *(f"dropped: {line}" for line in self.dropped)]
+        yield Lines((f"stop reason: {self.stop}", *said))
         if self.egraph is not None:
             yield Picture(str(self.egraph), self.egraph.svg())
         yield Heading("axes", 2)
@@ -206,7 +210,8 @@ def explain(
     last = report.rounds[-1] if report.rounds else None
     size = f" ({last.nodes} e-nodes, {last.classes} classes, {last.number} rounds)" if last else ""
     used = _used(book, chosen)
-    return Explanation(chosen, report.reducibility, used, f"{report.stop}{size}", source.egraph, report.notes)
+    stop = f"{report.stop}{size}"
+    return Explanation(chosen, report.reducibility, used, stop, source.egraph, report.notes, report.dropped)
 
 
 def explain_saved(
@@ -215,13 +220,14 @@ def explain_saved(
     *,
     candidate: int | None = None,
     book: Rulebook | None = None,
+    dropped: Iterable[str] = (),
 ) -> Explanation:
     """Of candidates alone: without the e-graph the table of axes is what can be read off the graph."""
     if not candidates:
         raise SearchError("no candidates to explain")
     chosen = _chosen(candidates, candidate)
     axes = reducibility_table(candidates[0].origin)
-    return Explanation(chosen, axes, _used(book or Rulebook.installed(), chosen), stop)
+    return Explanation(chosen, axes, _used(book or Rulebook.installed(), chosen), stop, dropped=tuple(dropped))
 
 
 def _chosen(candidates: Sequence[Candidate], number: int | None) -> tuple[tuple[int, Candidate], ...]:

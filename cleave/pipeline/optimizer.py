@@ -12,6 +12,7 @@ from typing import Any
 
 from cleave.candidate import Candidate, as_written
 from cleave.config import Config
+from cleave.cost.graph import Cost
 from cleave.errors import CleaveError
 from cleave.ir.bind import bind_dims
 from cleave.ir.graph import Graph
@@ -94,14 +95,15 @@ def optimize(
     save: str | Path | None = None,
     progress: Progress | None = None,
     forced: Forced | None = None,
+    cost: Cost | None = None,
 ) -> Result:
     """Search, verify, schedule and compile a program for one binding of its dims; check and time it where a GPU is.
 
     ``program``: a graph, or a function (see ``cleave.pipeline.program``). ``bind``: the shape that schedules are chosen
     for; extents that callers may vary stay run-time arguments. ``target``: the GPU found here, else sm_90a. ``forced``:
     tiles, skeleton, merge, split counts, feed and multicast that the cost model does not choose. ``save``: a folder for
-    the result. ``progress`` is told the phase that begins. What fails is a row of the result. Ctrl-C ends with what was
-    found. Errors: bad input (CleaveError).
+    the result. ``cost`` ranks candidates, see ``cleave.search``. ``progress`` is told the phase that begins. What fails
+    is a row of the result. Ctrl-C ends with what was found. Errors: bad input (CleaveError), a ``cost`` that fails.
     """
     if save is not None:
         check_folder(save)
@@ -112,7 +114,7 @@ def optimize(
     dims = bind_dims(state.graph, {}, bind)
     where = _target(Target(target) if isinstance(target, str) else target, state)
     try:
-        _search(state, book, dims, progress)
+        _search(state, book, dims, progress, cost)
         if not state.interrupted:
             check_usable(state.forced, state.candidates, dims)
             _verify(state, dims, progress)
@@ -136,11 +138,13 @@ def _target(given: Target | None, state: _State) -> Target:
     return given or Target("sm_90a")
 
 
-def _search(state: _State, book: Rulebook, bind: Mapping[str, int], progress: Progress | None) -> None:
+def _search(
+    state: _State, book: Rulebook, bind: Mapping[str, int], progress: Progress | None, cost: Cost | None
+) -> None:
     from cleave.search import search
 
     with state.phase("search", progress):
-        found = search(state.graph, book, state.config, sizes=bind)
+        found = search(state.graph, book, state.config, sizes=bind, cost=cost)
     state.candidates = found.candidates
     report = found.report
     state.search = {
@@ -149,6 +153,7 @@ def _search(state: _State, book: Rulebook, bind: Mapping[str, int], progress: Pr
         "nodes": report.rounds[-1].nodes if report.rounds else 0,
         "seconds": report.seconds.total,
         "matches": {name: count for name, count in report.matches.items() if count},
+        "dropped": list(report.dropped),
     }
     state.search_text = report.text()
     state.interrupted = str(report.stop) == "interrupted"

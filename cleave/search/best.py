@@ -22,10 +22,12 @@ class Budget:
     pops: int
     deadline: float
     spent: int = 0
+    ended: bool = False
 
     def spend(self) -> bool:
         """Whether there is one more."""
         if self.spent >= self.pops or (self.spent % 64 == 0 and time.perf_counter() > self.deadline):
+            self.ended = True
             return False
         self.spent += 1
         return True
@@ -165,11 +167,13 @@ def greedy(p: Problem) -> Choice | None:
     return choice if all(r in best for r in p.graph.roots) and is_acyclic(p.graph, choice) else None
 
 
-def near(p: Problem, first: Choice, budget: Budget) -> Iterator[Choice]:
-    """What greedy graphs become when an e-node of a chosen graph is banned, from the roots down."""
+def near(p: Problem, first: Choice, budget: Budget, most: float) -> Iterator[Choice]:
+    """What greedy graphs of at most some price become when an e-node of a chosen graph is banned, from the roots
+    down.
+    """
     for c in in_order(p.graph, first, p.graph.roots)[::-1]:
         if len(p.allowed[c]) > 1 and budget.spend():
             others = [[i for i in a if k != c or i != first[c]] for k, a in enumerate(p.allowed)]
             made = greedy(Problem(p.graph, others, p.cost))
-            if made is not None:
+            if made is not None and p.total(made) <= most:
                 yield made

@@ -33,6 +33,7 @@ class Stop(StrEnum):
     ROUNDS = "rounds"
     NODES = "nodes"
     SECONDS = "seconds"
+    MEMORY = "memory"
     INTERRUPTED = "interrupted"
     CRASHED = "crashed"
     EQUAL = "equal"
@@ -51,6 +52,7 @@ class Request(msgspec.Struct, frozen=True):
     rounds: int
     nodes: int
     seconds: float
+    memory: int = 4096
     goals: tuple[tuple[str, str], ...] = ()
 
 
@@ -89,6 +91,8 @@ Message = Started | Round | Snapshot | Ended | Failed
 _HEADER = 8
 _SHARE_OF_SNAPSHOTS = 0.25
 _START_UP = 60.0
+_LOOK = 0.1
+"""Seconds after which somebody looks how large the child is: nothing else sees a limit inside a round."""
 
 
 def saturate(request: Request, *, isolate: bool) -> Generator[Message]:
@@ -127,6 +131,7 @@ def _rounds(request: Request) -> Generator[Message]:
 
 def _saturated(session: Session, request: Request) -> Generator[Message]:
     began = time.perf_counter()
+    held = _resident()
     families = " ".join(f"(run {family})" for family in request.families)
     schedule = f"(run-schedule (saturate (run analysis)) {families} (saturate (run analysis)))"
     snapshots = 0.0
@@ -136,7 +141,7 @@ def _saturated(session: Session, request: Request) -> Generator[Message]:
         done = _measured(number, report, session.execute("(print-size)")[0].sizes, request, time.perf_counter() - began)
         yield done
         met = bool(request.goals) and all(session.equal(a, b) for a, b in request.goals)
-        stop = Stop.EQUAL if met else _stop(done, request, updated=report.updated)
+        stop = Stop.EQUAL if met else _stop(done, request, _resident() - held, updated=report.updated)
         elapsed = time.perf_counter() - began
         if stop is not None or snapshots <= _SHARE_OF_SNAPSHOTS * elapsed:
             yield Snapshot(number, session.serialized().encode())
@@ -153,13 +158,15 @@ def _measured(number: int, report: Any, sizes: Any, request: Request, seconds: f
     return Round(number, nodes, size.get("axes", 0), seconds, matches)
 
 
-def _stop(done: Round, request: Request, *, updated: bool) -> Stop | None:
+def _stop(done: Round, request: Request, grown: int, *, updated: bool) -> Stop | None:
     if not updated:
         return Stop.SATURATED
     if done.nodes >= request.nodes:
         return Stop.NODES
     if done.seconds >= request.seconds:
         return Stop.SECONDS
+    if grown > request.memory << 20:
+        return Stop.MEMORY
     return Stop.ROUNDS if done.number == request.rounds else None
 
 
@@ -187,35 +194,43 @@ def _in_child(requests: Sequence[Request]) -> Generator[Message]:
     assert process.stdin is not None and process.stdout is not None
     threading.Thread(target=_receive, args=(process.stdout, received), daemon=True).start()
     try:
-        yield from _relay(process.stdin, received, requests)
+        yield from _relay(process, received, requests)
     finally:
         process.kill()
         process.wait()
         process.stdin.close()
 
 
-def _relay(stdin: IO[bytes], received: queue.Queue[Message | None], requests: Sequence[Request]) -> Generator[Message]:
-    """Messages of the child; at a deadline, or when it ends without a word, the reason instead."""
+def _relay(
+    process: subprocess.Popen[bytes], received: queue.Queue[Message | None], requests: Sequence[Request]
+) -> Generator[Message]:
+    """Messages of the child; at a limit, or when it ends without a word, the reason instead."""
+    assert process.stdin is not None
     try:
-        stdin.write(msgspec.msgpack.encode(requests))
-        stdin.close()
+        process.stdin.write(msgspec.msgpack.encode(requests))
+        process.stdin.close()
     except BrokenPipeError:
         yield Ended(Stop.CRASHED)
         return
     for request in requests:
-        alive = yield from _until_the_end(received, request)
+        alive = yield from _until_the_end(received, process, request)
         if not alive:
             return
 
 
-def _until_the_end(received: queue.Queue[Message | None], request: Request) -> Generator[Message, None, bool]:
+def _until_the_end(
+    received: queue.Queue[Message | None], process: subprocess.Popen[bytes], request: Request
+) -> Generator[Message, None, bool]:
     """Messages for one request; whether the child is there for the next one."""
     deadline = time.monotonic() + _START_UP
     while True:
         try:
-            message = received.get(timeout=max(deadline - time.monotonic(), 0.0))
+            message = received.get(timeout=max(min(deadline - time.monotonic(), _LOOK), 0.0))
         except queue.Empty:
-            yield Ended(Stop.SECONDS)
+            limit = _met(process.pid, deadline, request)
+            if limit is None:
+                continue
+            yield Ended(limit)
             return False
         if message is None:
             yield Ended(Stop.CRASHED)
@@ -225,6 +240,22 @@ def _until_the_end(received: queue.Queue[Message | None], request: Request) -> G
             return True
         if isinstance(message, Started):
             deadline = time.monotonic() + request.seconds
+
+
+def _met(process: int, deadline: float, request: Request) -> Stop | None:
+    """The limit that a child has met inside a round."""
+    if time.monotonic() >= deadline:
+        return Stop.SECONDS
+    return Stop.MEMORY if _resident(process) > request.memory << 20 else None
+
+
+def _resident(process: int | str = "self") -> int:
+    """Bytes of memory that a process holds; 0 where the system doesn't tell."""
+    try:
+        with open(f"/proc/{process}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _receive(stream: IO[bytes], received: queue.Queue[Message | None]) -> None:

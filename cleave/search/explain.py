@@ -57,15 +57,28 @@ class _Match:
 
 
 @dataclass(frozen=True)
+class _Pattern:
+    """Of a pattern: its constructor, the arguments that are no terms with their sorts, its operands."""
+
+    op: str
+    plain: tuple[tuple[Sexp, str], ...]
+    operands: tuple[Sexp, ...]
+
+
+@dataclass(frozen=True)
 class _Rules:
     by_name: Mapping[str, Rule]
     signature: Signature
+    read: dict[int, _Pattern] = field(default_factory=dict[int, "_Pattern"])
 
-    def arguments(self, pattern: tuple[Sexp, ...]) -> tuple[list[tuple[Sexp, str]], list[Sexp]]:
-        """(arguments that are no terms with their sorts, operands) of a pattern."""
-        sorts = self.signature[show(pattern[0])][1]
-        pairs = list(zip(pattern[1:], sorts, strict=True))
-        return [(p, s) for p, s in pairs if s != "E"], [p for p, s in pairs if s == "E"]
+    def pattern(self, p: tuple[Sexp, ...]) -> _Pattern:
+        """A side of a rule or a part of one, read once: rules live as long as this does."""
+        if id(p) not in self.read:
+            op = show(p[0])
+            pairs = list(zip(p[1:], self.signature[op][1], strict=True))
+            plain = tuple((a, sort) for a, sort in pairs if sort != "E")
+            self.read[id(p)] = _Pattern(op, plain, tuple(a for a, sort in pairs if sort == "E"))
+        return self.read[id(p)]
 
 
 class Derivations:
@@ -119,12 +132,14 @@ class Derivations:
         """The e-node of a pattern under the classes of its variables, if the e-graph (still) has it."""
         if isinstance(pattern, str):
             return None
-        plain, operands = self.rules.arguments(pattern)
-        classes = [self._pattern_class(p, bound) for p in operands]
-        known = [c for c in classes if c is not None]
-        if len(known) != len(classes):
-            return None
-        n = enode(show(pattern[0]), tuple(_plain(p, sort, bound) for p, sort in plain), known)
+        read = self.rules.pattern(pattern)
+        known: list[int] = []
+        for p in read.operands:
+            c = self._pattern_class(p, bound)
+            if c is None:
+                return None
+            known.append(c)
+        n = enode(read.op, tuple([_plain(p, sort, bound) for p, sort in read.plain]), known)
         return n if n in self.graph.class_of else None
 
     def _pattern_class(self, pattern: Sexp, bound: Mapping[str, Plain]) -> int | None:
@@ -237,7 +252,7 @@ class Derivations:
         if self.node_of(t) != n:  # the match needs another member of the class
             other = ETerm(n.op, n.plain, tuple(self.standing[k] for k in n.operands))
             steps, t = list(self._convert(t, other, stack)), other
-        _, operands = self.rules.arguments(pattern)
+        operands = self.rules.pattern(pattern).operands
         classes = [self._pattern_class(p, m.values) for p in operands]
         t, swap = self._aligned(t, [c for c in classes if c is not None])
         steps += swap
@@ -251,9 +266,9 @@ class Derivations:
     def _instance(self, pattern: Sexp, terms: Mapping[str, ETerm], m: _Match) -> ETerm:
         if isinstance(pattern, str):
             return terms[pattern]
-        plain, operands = self.rules.arguments(pattern)
-        values = tuple(_plain(p, sort, m.values) for p, sort in plain)
-        return ETerm(show(pattern[0]), values, tuple(self._instance(p, terms, m) for p in operands))
+        read = self.rules.pattern(pattern)
+        values = tuple(_plain(p, sort, m.values) for p, sort in read.plain)
+        return ETerm(read.op, values, tuple(self._instance(p, terms, m) for p in read.operands))
 
 
 def _below(i: int, steps: Sequence[Rewrite]) -> list[Rewrite]:

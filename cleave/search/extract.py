@@ -15,19 +15,26 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cleave.search.best import Budget, Region, combined, greedy, near
 from cleave.search.egraph import EGraph, ENode
+from cleave.search.fewest import fewest_passes
 from cleave.search.form import Form, form
 from cleave.search.problem import Choice, Problem, in_order, make_problem, regions, size, within
 
 REGION = 100
 """E-nodes of a region that is searched whole."""
 
-_FACTORS = (math.inf, 4.0, 2.0, 1.5, 1.2, 1.05, 1.0)
+_DEAREST = 4.0
+"""A graph that is so many times dearer than the greedy one is nobody's choice in a large e-graph."""
+
+_FACTORS = (_DEAREST, 2.0, 1.5, 1.2, 1.05, 1.0)
 """How much dearer than the greedy graph a graph may be, until regions are small."""
+
+_HOPELESS = 8
+"""A larger region gets so much less of the budget: what is found in it is hardly ever the whole."""
 
 _PAIRED = 3
 """Up to so many axes are also split in pairs."""
@@ -69,37 +76,56 @@ def extract(
     limits: Limits,
     *,
     local: bool = True,
+    fewest: bool = False,
 ) -> Extraction:
     """The best graphs in which exactly the axes ``split`` are split. ``cost[c][i]`` is the price of e-node i of class
-    c. ``local``: all reductions over an axis are split, so that chunks need nothing of one another.
+    c. ``local``: all reductions over an axis are split, so that chunks need nothing of one another. ``fewest``: only
+    graphs with the fewest passes over each axis, if there are others.
     """
-    problem = make_problem(graph, _allowed(graph, split, splittable, local=local), cost)
+    allowed = _allowed(graph, split, splittable, local=local)
+    if fewest:
+        every, allowed = allowed, fewest_passes(graph, allowed)
+        if allowed == every:
+            return Extraction(split, ())
+    problem = make_problem(graph, allowed, cost)
     if problem is None:
         return Extraction(split, ())
-    budget = Budget(limits.pops, time.perf_counter() + limits.seconds)
     first = greedy(problem)
-    cut, factor = _cut(problem, first)
+    wide, cut, factor = _cut(problem, first)
+    pops = limits.pops if _largest(cut) <= REGION else limits.pops // _HOPELESS
+    budget = Budget(pops, time.perf_counter() + limits.seconds)
     parts = [Region(cut, r, budget) for r in regions(cut)]
     kept = _Kept(graph, split, local, limits.wanted)
-    kept.take(combined(cut, parts), budget)
-    exact = bool(kept.found) and not any(part.cut for part in parts)
-    if first is not None and len(kept.found) < limits.wanted and not (exact and factor == math.inf):
-        kept.take([*([] if exact else [first]), *near(problem, first, Budget(len(first), budget.deadline))])
+    exact = False
+    for found in kept.different(combined(cut, parts), budget):
+        exact = exact or (found and not any(part.cut for part in parts))
+    everything = factor == math.inf and not budget.ended
+    if first is not None and len(kept.found) < limits.wanted and not everything:
+        nearby = near(wide, first, Budget(len(first), budget.deadline), problem.total(first) * _DEAREST)
+        for _ in kept.different(nearby if exact else itertools.chain([first], nearby)):
+            pass
     found = sorted(kept.found, key=problem.total)
     nodes = sum(map(len, problem.allowed))
-    return Extraction(split, tuple(found), exact, budget.spent, nodes, len(parts), factor)
+    return Extraction(split, tuple(found), exact or everything, budget.spent, nodes, len(parts), factor)
 
 
-def _cut(p: Problem, first: Choice | None) -> tuple[Problem, float]:
-    """The problem with small regions, or as small as leaves the best graph in."""
-    if first is None:
-        return p, math.inf
+def _cut(p: Problem, first: Choice | None) -> tuple[Problem, Problem, float]:
+    """The problem without what is much dearer, the same with small regions or as small as leaves the best graph in,
+    and how much dearer graphs of that may be.
+    """
+    if first is None or _largest(p) <= REGION:
+        return p, p, math.inf
     best, made = p.total(first), p
+    wide = made = within(p, best * _DEAREST)
     for factor in _FACTORS:
-        made = p if factor == math.inf else within(p, best * factor * (1 + 1e-9))
-        if max((size(made, r) for r in regions(made)), default=0) <= REGION:
-            return made, factor
-    return made, _FACTORS[-1]
+        made = within(made, best * factor * (1 + 1e-9))
+        if _largest(made) <= REGION:
+            return wide, made, factor
+    return wide, made, _FACTORS[-1]
+
+
+def _largest(p: Problem) -> int:
+    return max((size(p, r) for r in regions(p)), default=0)
 
 
 @dataclass
@@ -115,18 +141,19 @@ class _Kept:
         self.found: list[Choice] = []
         self.forms: set[Form] = set()
 
-    def take(self, choices: Iterable[Choice], budget: Budget | None = None) -> None:
-        if len(self.found) == self.wanted:
-            return
-        for choice in choices:
+    def different(self, choices: Iterable[Choice], budget: Budget | None = None) -> Iterator[bool]:
+        """Take choices until there are enough or the budget ends: for each, whether it was a new one."""
+        for choice in choices if len(self.found) < self.wanted else ():
             if budget is not None and not budget.spend():
                 return
             shape = form(self.graph, choice)
-            if shape not in self.forms and self._accepts(choice):
+            new = shape not in self.forms and self._accepts(choice)
+            if new:
                 self.forms.add(shape)
                 self.found.append(choice)
-                if len(self.found) == self.wanted:
-                    return
+            yield new
+            if len(self.found) == self.wanted:
+                return
 
     def _accepts(self, choice: Choice) -> bool:
         """What bans on single e-nodes can't tell."""

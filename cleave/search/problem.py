@@ -114,9 +114,10 @@ def _needed(p: Problem) -> list[int]:
 
 def within(p: Problem, most: float) -> Problem:
     """The problem without e-nodes that no graph of at most that price contains."""
-    kept = Problem(p.graph, [list(a) for a in p.allowed], p.cost, p.cheapest, p.needed, p.forced)
+    kept = p
     while True:
-        allowed = [[i for i in a if _least(kept, c, i) <= most] for c, a in enumerate(kept.allowed)]
+        least = _Bounds(kept)
+        allowed = [[i for i in a if least.of(c, i) <= most] for c, a in enumerate(kept.allowed)]
         if allowed == kept.allowed:
             return kept
         tried = make_problem(p.graph, allowed, p.cost)
@@ -125,12 +126,24 @@ def within(p: Problem, most: float) -> Problem:
         kept = tried
 
 
-def _least(p: Problem, c: int, i: int) -> float:
-    """A bound of graphs that contain an e-node."""
-    contains = p.forced | 1 << c
-    for k in p.node(c, i).operands:
-        contains |= p.needed[k]
-    return p.price(contains & ~(1 << c)) + p.cost[c][i]
+class _Bounds:
+    """What graphs that contain an e-node cost at least: the forced classes, and what the e-node adds to them."""
+
+    def __init__(self, p: Problem) -> None:
+        self.problem = p
+        self.base = p.price(p.forced)
+        self.added: dict[int, float] = {}
+
+    def of(self, c: int, i: int) -> float:
+        p = self.problem
+        contains = 1 << c
+        for k in p.node(c, i).operands:
+            contains |= p.needed[k]
+        contains &= ~p.forced
+        if contains not in self.added:
+            self.added[contains] = p.price(contains)
+        own = p.cost[c][i] - p.cheapest[c]
+        return self.base + self.added[contains] + own
 
 
 def regions(p: Problem) -> list[int]:

@@ -27,7 +27,9 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Report:
-    """``notes`` say what was cut, switched off, or could not be done; empty if nothing was."""
+    """``notes`` say what was cut, switched off, or could not be done, empty if nothing was; ``dropped``, which
+    candidates were left out and why.
+    """
 
     stop: Stop
     rounds: tuple[Round, ...]
@@ -35,6 +37,7 @@ class Report:
     reducibility: ReducibilityTable
     rules: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
+    dropped: tuple[str, ...] = field(default=())
 
     @property
     def matches(self) -> Mapping[str, int]:
@@ -59,6 +62,7 @@ class Report:
         lines += [f"never fired: {', '.join(silent)}"] * bool(silent)
         lines += ["axes:", *(f"  {line}" for line in self.reducibility.text().splitlines())]
         lines += [f"note: {note}" for note in self.notes]
+        lines += [f"dropped: {line}" for line in self.dropped]
         return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:

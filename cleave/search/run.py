@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cleave.candidate import Candidate, Split, as_written
 from cleave.config import Config
-from cleave.cost.graph import Estimate, estimate, graph_cost
+from cleave.cost.graph import Cost, graph_cost
 from cleave.errors import SearchError
 from cleave.ir.axis import Axis
 from cleave.ir.dim import check_binding
@@ -19,12 +19,13 @@ from cleave.search.egraph import EGraph, enode
 from cleave.search.encode import Encoding, encode
 from cleave.search.engine import Round, Stop
 from cleave.search.extract import Extraction, Limits, configurations, extract
-from cleave.search.folds import Pattern, dependent_passes, folds_of, patterns
+from cleave.search.folds import Pattern, folds_of, patterns
 from cleave.search.form import form
 from cleave.search.found import Found
 from cleave.search.locality import after_saturation
 from cleave.search.price import prices
 from cleave.search.problem import Choice
+from cleave.search.rank import Dropped, ranked, without_dominated
 from cleave.search.reducibility import reducibility_table
 from cleave.search.report import Report, Seconds
 from cleave.search.saturate import Saturated, saturated, source_egraph
@@ -38,8 +39,12 @@ _PER_CONFIGURATION = 3
 _POPS = 160_000
 """Partial choices that all extractions may look at together, and one at most and at least."""
 _MOST_POPS, _LEAST_POPS = 40_000, 5_000
+_LOOKED_AT = 2
+"""Times as many candidates as are kept, where a user's cost chooses."""
 _EXTRACTION_SECONDS = 20.0
 """A safety for slow machines: where it ends an extraction, results may differ from those of a fast one."""
+_INTERRUPTED_SECONDS = 2.0
+"""What someone who pressed Ctrl-C waits for extractions."""
 
 
 def search(
@@ -50,13 +55,15 @@ def search(
     *,
     sizes: Mapping[str, int] | None = None,
     weights: Iterable[str] = (),
+    cost: Cost | None = None,
 ) -> Found:
     """Equivalent graphs of a graph, best first, with derivations and folds.
 
     ``rules`` default to the installed rulebook without numerically unsafe rules. ``progress`` is called after each
     round of saturation. ``sizes`` are the representative dims for ranking. ``weights`` names inputs that are
-    parameters. Ctrl-C during the search ends it with what was found so far. Raises SearchError if egglog refuses the
-    rules.
+    parameters. ``cost`` ranks candidates in place of our own cost: ``cost(candidate, estimate)``, see
+    ``cleave.cost.graph``; more of them are looked at then, and none is dropped. Ctrl-C during the search ends it with
+    what was found so far. Raises SearchError if egglog refuses the rules, or ``cost`` fails.
     """
     weights = tuple(weights)
     _check_input(graph, sizes or {}, weights)
@@ -79,11 +86,12 @@ def search(
         notes.append("algebra off: only the graph as written")
         book = book.only()
     grown = time.perf_counter()
-    work = _Work(encoding, state.graph, book, config, sizes, notes, state.stop)
+    work = _Work(encoding, state.graph, book, config, sizes, notes, state.stop, cost)
     candidates = work.candidates()
     seconds = Seconds(grown - began, work.extracted - grown, time.perf_counter() - work.extracted)
     names = tuple(r.name for r in book.rules)
-    report = Report(work.stop, tuple(state.rounds), seconds, table, names, tuple(dict.fromkeys(notes)))
+    remarks, dropped = tuple(dict.fromkeys(notes)), tuple(map(str, work.dropped))
+    report = Report(work.stop, tuple(state.rounds), seconds, table, names, remarks, dropped)
     return Found(tuple(candidates), report, state.graph)
 
 
@@ -125,7 +133,9 @@ class _Work:
     sizes: Mapping[str, int] | None
     notes: list[str]
     stop: Stop
+    cost: Cost | None = None
     extracted: float = 0.0
+    dropped: list[Dropped] = field(default_factory=list[Dropped])
 
     def candidates(self) -> list[Candidate]:
         """Ranked candidates; Ctrl-C keeps those that are finished."""
@@ -135,7 +145,16 @@ class _Work:
         except KeyboardInterrupt:
             self.stop = Stop.INTERRUPTED
             self.extracted = self.extracted or time.perf_counter()
-        return self._ranked(finished)
+        written, order = finished[0], ranked(finished, self.sizes, self.cost)
+        if self.cost is None:
+            order, self.dropped = without_dominated(order)
+        kept = order[: self.config.limits.candidates]
+        return kept if written in kept else [*kept[:-1], written]
+
+    @property
+    def _most(self) -> int:
+        """Candidates that are looked at: what our own price puts further back may be first by a user's cost."""
+        return self.config.limits.candidates * (1 if self.cost is None else _LOOKED_AT)
 
     def _fill(self, finished: list[Candidate]) -> None:
         drafts = self._drafts()
@@ -161,19 +180,32 @@ class _Work:
         written = form(self.graph, self._written())
         found: list[tuple[int, int, frozenset[str], Choice]] = []
         results: list[Extraction] = []
-        deadline = time.perf_counter() + _EXTRACTION_SECONDS
+        interrupted = self.stop is Stop.INTERRUPTED
+        deadline = time.perf_counter() + (_INTERRUPTED_SECONDS if interrupted else _EXTRACTION_SECONDS)
         pops = min(max(_POPS // len(configured), _LEAST_POPS), _MOST_POPS)
-        wanted = max(_PER_CONFIGURATION, -(-self.config.limits.candidates // len(configured)))
+        wanted = max(_PER_CONFIGURATION, -(-self._most // len(configured)))
         for order, split in enumerate(configured):
-            seconds = max(deadline - time.perf_counter(), 0.0) / (len(configured) - order)
-            limits = Limits(pops, seconds, wanted)
-            local = self.config.ablation.reducibility
-            result = extract(self.graph, priced, split, frozenset(splittable), limits, local=local)
-            results.append(result)
-            found += [(n, order, split, c) for n, c in enumerate(result.choices) if form(self.graph, c) != written]
+            left = deadline - time.perf_counter()
+            if left <= 0:
+                self.notes.append(f"no time was left to extract {'; '.join(map(_words, configured[order:]))}")
+                break
+            limits = Limits(pops, left / (len(configured) - order), wanted)
+            cheapest, fewest = self._extractions(priced, split, limits)
+            results.append(cheapest)
+            choices = [*cheapest.choices[:1], *fewest.choices, *cheapest.choices[1:]]
+            found += [(n, order, split, c) for n, c in enumerate(choices) if form(self.graph, c) != written]
         self._remark(results)
         found.sort(key=lambda entry: entry[:2])
         return self._decoded(found)
+
+    def _extractions(
+        self, priced: Sequence[Sequence[float]], split: frozenset[str], limits: Limits
+    ) -> tuple[Extraction, Extraction]:
+        """The cheapest graphs of a configuration, and the cheapest with the fewest passes over each axis."""
+        names, local = frozenset(self.encoding.splits), self.config.ablation.reducibility
+        cheapest = extract(self.graph, priced, split, names, limits, local=local)
+        few = Limits(limits.pops // 2, limits.seconds, 1)
+        return cheapest, extract(self.graph, priced, split, names, few, local=local, fewest=True)
 
     def _remark(self, results: Sequence[Extraction]) -> None:
         cut = [_words(r.split) for r in results if not r.exact]
@@ -201,7 +233,7 @@ class _Work:
         out: list[_Draft] = []
         graphs = {self.encoding.graph}
         for _, _, split, choice in found:
-            if len(out) >= self.config.limits.candidates - 1:
+            if len(out) >= self._most - 1:
                 break
             terms = chosen_terms(self.graph, choice, self.graph.roots)
             roots = tuple(terms[r] for r in self.graph.roots)
@@ -250,33 +282,6 @@ class _Work:
 
     def _costed(self, c: Candidate) -> Candidate:
         return replace(c, cost=graph_cost(c.graph, c.splits, self.encoding.weights))
-
-    # ---- ranking
-
-    def _ranked(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Fewest passes that no fold joins first, then by cost, but the best of each set of splits before the second of
-        any; the graph as written last if another is better throughout.
-        """
-        price = {id(c): self._estimate(c) for c in candidates}
-        written, others = candidates[0], candidates[1:]
-        whole = [price[id(c)] for c in others if not c.splits]
-        dominated = any(p.dominates(price[id(written)]) for p in whole)
-
-        def last(c: Candidate) -> tuple[bool, bool]:
-            return bool(c.false_steps), c is written and dominated
-
-        def key(c: Candidate) -> tuple[int, float, int, str]:
-            return dependent_passes(c.graph, c.folds), price[id(c)].scalar, len(c.splits), c.name
-
-        best: dict[frozenset[str], Candidate] = {}
-        for c in sorted(candidates, key=lambda c: (last(c), key(c))):
-            best.setdefault(frozenset(s.base for s in c.splits), c)
-        first = {id(c) for c in best.values()}
-        return sorted(candidates, key=lambda c: (last(c), id(c) not in first, key(c)))
-
-    def _estimate(self, c: Candidate) -> Estimate:
-        assert c.cost is not None
-        return estimate(c.graph, c.cost, c.splits, self.sizes)
 
 
 def _words(split: frozenset[str]) -> str:

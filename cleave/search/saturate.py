@@ -72,6 +72,7 @@ def request(encoding: Encoding, book: Rulebook, limits: SearchLimits, goals: Goa
         rounds=limits.rounds,
         nodes=limits.nodes,
         seconds=limits.seconds,
+        memory=limits.memory,
         goals=tuple((encoding.bound[a], encoding.bound[b]) for a, b in goals),
     )
 

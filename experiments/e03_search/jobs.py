@@ -34,7 +34,7 @@ from experiments.e03_search.identity import identity, ranks
 from experiments.e03_search.vocabulary import Vocabulary, node_count
 from experiments.tally import Checked
 
-_LIMITED = (Stop.ROUNDS, Stop.NODES, Stop.SECONDS)
+_LIMITED = (Stop.ROUNDS, Stop.NODES, Stop.SECONDS, Stop.MEMORY)
 
 
 def workload_of(part: str, case: Case) -> dict[str, Any]:

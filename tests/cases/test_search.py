@@ -17,6 +17,7 @@ from cleave.config import SearchLimits
 from cleave.ir.interp import interpret
 from cleave.search import Stop, search
 from tests.cases.reference import f64, rn, softmax
+from tests.cases.stages import run_case
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -47,6 +48,31 @@ def test_e03_many_equal_forms_end_at_a_limit_that_is_named(kind: str, rng: np.ra
     for c in found.candidates:
         if not c.splits:
             np.testing.assert_allclose(interpret(c.graph, x)["out"], expected, rtol=1e-9)
+
+
+def gated(x: Any, w1: Any, w3: Any, w2: Any) -> Any:
+    return (ops.silu(x @ w1) * (x @ w3)) @ w2
+
+
+def test_e07_the_gated_block_as_written_is_always_a_candidate_and_compiles(rng: np.random.Generator) -> None:
+    g = cleave.trace(gated, x="m k", w1="k n", w3="k n", w2="n e")
+    x = {"x": rn(rng, 3, 8, s=0.5), "w1": rn(rng, 8, 6, s=0.3), "w3": rn(rng, 8, 6, s=0.3), "w2": rn(rng, 6, 8, s=0.3)}
+    a = f64(x["x"]) @ f64(x["w1"])
+    expected = (a / (1 + np.exp(-a)) * (f64(x["x"]) @ f64(x["w3"]))) @ f64(x["w2"])
+    ran = run_case(g, [(x, {"out": expected})])
+    assert any(c.graph == g and not c.steps for c in ran.found.candidates)
+    assert ran.schedules
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [SearchLimits(rounds=1), SearchLimits(nodes=1), SearchLimits(seconds=1e-6), SearchLimits(candidates=1)],
+    ids=["rounds", "nodes", "seconds", "candidates"],
+)
+def test_e07_the_block_as_written_is_a_candidate_at_any_limit(limits: SearchLimits) -> None:
+    g = cleave.trace(gated, x="m k", w1="k n", w3="k n", w2="n e")
+    found = search(g, config=Config(limits=limits))
+    assert any(c.graph == g and not c.steps for c in found.candidates)
 
 
 PROGRAM = """

@@ -107,10 +107,11 @@ def test_the_divided_sum_as_written_gets_no_fold() -> None:
     assert len(divided) == 1 and dependent_passes(written.graph, written.folds) == 2
 
 
-def test_an_outer_stage_that_divides_ranks_below_one_that_folds() -> None:
-    splits = [c for c in found("causal lse").candidates if c.splits]
-    passes = [dependent_passes(c.graph, c.folds) for c in splits]
-    assert passes == sorted(passes) and passes[0] == 1 < passes[-1]
+def test_an_outer_stage_that_divides_is_dropped_for_one_that_folds() -> None:
+    f = found("causal lse")
+    assert [dependent_passes(c.graph, c.folds) for c in f.candidates if c.splits] == [1]
+    assert any(line.startswith("split t 2: dominated by split t: ") for line in f.report.dropped)
+    assert all("1 more passes over t_o" in line for line in f.report.dropped if line.startswith("split"))
 
 
 @pytest.mark.parametrize("name", ["matmul", "swiglu", "variance", "chain"])

@@ -292,6 +292,16 @@ def test_round_and_node_limits_stop_and_keep_the_original(*, isolate: bool) -> N
     assert all(any(c.graph == chain for c in f.candidates) for f in (rounds, nodes))
 
 
+@pytest.mark.parametrize(("isolate", "length", "memory"), [(True, 14, 128), (False, 8, 1)])
+def test_the_memory_limit_stops_and_keeps_the_original(*, isolate: bool, length: int, memory: int) -> None:
+    """A child is stopped inside a round, too; in this process it is what a saturation adds that counts."""
+    limits = SearchLimits(rounds=1000, nodes=10**9, seconds=60.0, candidates=2, memory=memory)
+    chain = operators.chain(length).graph
+    found = search(chain, config=Config(limits=limits, isolate=isolate))
+    assert found.report.stop is Stop.MEMORY and "stop reason: memory" in found.text()
+    assert any(c.graph == chain for c in found.candidates)
+
+
 def test_case_e03_long_sums_and_chains_end_at_a_limit_or_saturate() -> None:
     limits = SearchLimits(nodes=20_000, seconds=2.0, candidates=3)
     for op in (operators.sum_of(12), operators.chain(8)):
@@ -445,7 +455,7 @@ def test_costs_are_symbolic_and_rank_at_the_sizes_given() -> None:
     from cleave.cost.graph import estimate, graph_cost
 
     whole, split = found("matmul").pick(), found("matmul").pick(split="k")
-    assert str(graph_cost(whole.graph)) == "work 2*k*m*n, transcendental 0, traffic k*m + k*n + m*n, 1 passes"
+    assert str(graph_cost(whole.graph)) == "work 2*k*m*n, transcendental 0, traffic k*m + k*n + m*n, 1 passes, 2 live"
     small = {"m": 8, "n": 8, "k": 4096}
     assert whole.cost is not None and split.cost is not None
     assert estimate(whole.graph, whole.cost, sizes=small).work == 2 * 8 * 8 * 4096
