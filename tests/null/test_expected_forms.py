@@ -95,7 +95,7 @@ def test_derived_reducibility_is_what_one_writes_by_hand(workload: Any) -> None:
         if row.reducible
     }
     assert derived == BY_HAND[workload.operator]
-    assert all("output axis" in row.why for row in rows if not row.splittable)
+    assert all("output" in row.why for row in rows if not row.splittable)
 
 
 # ---- splits
