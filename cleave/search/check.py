@@ -23,7 +23,7 @@ from cleave.ir.axis import Axis
 from cleave.ir.generic import Rewriting
 from cleave.ir.graph import Term, axes_in, free
 from cleave.ir.instance import Instance, chunked, greatest_extent
-from cleave.ir.interp import Evaluation, Space, make_space, value
+from cleave.ir.interp import MOST_AXES, Evaluation, Space, make_space, value
 from cleave.rewrite.rule import Rule
 from cleave.search.decode import Decoder
 from cleave.search.encode import AxisSplit
@@ -35,7 +35,6 @@ Array = NDArray[Any]
 
 _TOLERANCE = 1e-8
 """Relative to 1 + |value|."""
-_MOST_AXES = 30
 _NORMAL = 2
 """Instances with normal numbers."""
 
@@ -69,7 +68,7 @@ class Checker:
         encoding = self.decoder.encoding
         axes = _order(encoding.graph.axes, encoding.splits)
         self.to = Rewriting(self.small.freed, axes)
-        fits = len(axes) <= _MOST_AXES
+        fits = len(axes) <= MOST_AXES
         self.places = [_Place(at, self._space(at, encoding.graph.axes) if fits else None) for at in self._instances()]
 
     def _instances(self) -> list[Instance]:
@@ -93,13 +92,14 @@ class Checker:
     ) -> StepCheck | None:
         space, values = p.space, p.values
         if space is None:  # too many axes for one array: only those of the equation
-            space, values = self._space(p.at, axes_in(mentioned)), {}
+            axes = axes_in(mentioned)
+            if len(_order(axes, self.decoder.encoding.splits)) > MOST_AXES:
+                return None
+            space, values = self._space(p.at, axes), {}
         try:
             return _difference(*sides, space, values) if _is_regular(given, space, values) else None
         except CleaveError as error:
             return StepCheck(1, float("inf"), f"at {p.at}: {error}")
-        except RuntimeError:  # more axes than an array can have
-            return None
 
     def _space(self, at: Instance, axes: Sequence[Axis]) -> Space:
         """Some axes of the input graph and both pieces of those that may be split, at small sizes."""
