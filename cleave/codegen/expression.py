@@ -18,7 +18,7 @@ from cleave.codegen.layout import (
     SharedVector,
     Uniform,
 )
-from cleave.codegen.range import beyond_int, covered, nonnegative
+from cleave.codegen.range import beyond_int, covered
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Ref, Term, Where, children, free
@@ -41,6 +41,7 @@ from cleave.ir.index import (
     Symbol,
     axes_of,
     inputs_of,
+    nonnegative,
     of,
     symbols_of,
 )

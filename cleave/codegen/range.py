@@ -25,12 +25,12 @@ from cleave.ir.index import (
     Or,
     Position,
     Pred,
-    Read,
     Symbol,
     axes_of,
     index,
     maximum,
     minimum,
+    nonnegative,
     of,
 )
 
@@ -112,23 +112,6 @@ def always(em: Emission, pred: Pred) -> Pred | None:
             return always(em, Compare("<", b, a))
         case Compare() | Not() | BoolRead():
             return None
-
-
-def nonnegative(expression: Index) -> bool:
-    """Surely not negative: plain division is floor division then."""
-    return all(c > 0 and all(_nonnegative_atom(a) for a, _ in monomial) for monomial, c in expression.terms)
-
-
-def _nonnegative_atom(atom: Atom) -> bool:
-    match atom:
-        case Symbol() | Position():
-            return True
-        case Max(a, b):
-            return nonnegative(a) or nonnegative(b)
-        case Min(a, b) | Floor(a, b) | Mod(a, b):
-            return nonnegative(a) and nonnegative(b)
-        case Read():
-            return False
 
 
 def multiple_of(em: Emission, expression: Index) -> int:

@@ -96,23 +96,6 @@ def plain_runs(indices: Sequence[Index], values: Mapping[str, int]) -> list[Run 
     return runs
 
 
-def is_nonnegative(i: Index) -> bool:
-    """For sure: a sum of products of dims, nothing subtracted."""
-    return all(c >= 0 and all(_atom_nonnegative(atom) for atom, _ in monomial) for monomial, c in i.terms)
-
-
-def _atom_nonnegative(atom: Atom) -> bool:
-    match atom:
-        case Symbol() | Position():
-            return True
-        case Max(a, b):
-            return is_nonnegative(a) or is_nonnegative(b)
-        case Min(a, b):
-            return is_nonnegative(a) and is_nonnegative(b)
-        case _:
-            return False
-
-
 def bound(i: Index, *, upper: bool = True) -> Index | None:
     """A dim that an expression over axes never exceeds (never falls below); None if that takes more than its shape.
 

@@ -6,13 +6,25 @@ array of the program being built. Dimensions are counted from 0.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
+from cleave.errors import GraphError
 from cleave.ir.graph import Input, Output
+from cleave.ir.op import FLOATS
 
 Value: TypeAlias = Any
 Size: TypeAlias = Any
+
+
+def check_request(package: str, title: str, precision: str) -> None:
+    """Errors: a library that is not installed, an unknown precision (GraphError)."""
+    location = f"to_{package}"
+    if importlib.util.find_spec(package) is None:
+        raise GraphError(f"{title} is not installed (pip install cleave[{package}])", location=location)
+    if precision not in FLOATS:
+        raise GraphError(f"precision {precision!r}: allowed are {', '.join(sorted(FLOATS))}", location=location)
 
 
 class Builder(Protocol):

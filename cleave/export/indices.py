@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from cleave.errors import GraphError
-from cleave.export.access import Run, bound, is_nonnegative, is_ragged, plain_runs, settled
+from cleave.export.access import Run, bound, is_ragged, plain_runs, settled
 from cleave.export.builder import Builder, Size, Value
 from cleave.export.sizes import DimPlan
 from cleave.ir.axis import Axis
@@ -31,6 +31,7 @@ from cleave.ir.index import (
     Symbol,
     axes_of,
     index,
+    nonnegative,
     parts,
     show,
 )
@@ -121,7 +122,7 @@ class Indices:
                 self.lengths[a] = self.builder.greatest(array.value, f"{a.name}_size")
             else:
                 known = self.size(limit)
-                self.lengths[a] = known if is_nonnegative(limit) else self._combined("max", known, 0, "")
+                self.lengths[a] = known if nonnegative(limit) else self._combined("max", known, 0, "")
         return self.lengths[a]
 
     # ---- integer expressions

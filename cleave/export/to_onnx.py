@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from math import inf, nan
 from typing import Any
 
 from cleave.candidate import Candidate
 from cleave.errors import GraphError
-from cleave.export.builder import Size, Value
+from cleave.export.builder import Size, Value, check_request
 from cleave.export.lower import lower
 from cleave.ir.graph import Graph, Input, Output
-from cleave.ir.op import FLOATS, INTEGERS
+from cleave.ir.op import INTEGERS
 
 OPSET = 18
 IR_VERSION = 10
@@ -32,10 +31,7 @@ def to_onnx(source: Graph | Candidate, *, bind: Mapping[str, int] | None = None,
 
     Errors: onnx is not installed, an unknown dim or precision, an operation that has no form (GraphError).
     """
-    if importlib.util.find_spec("onnx") is None:
-        raise GraphError("onnx is not installed (pip install cleave[onnx])", location="to_onnx")
-    if precision not in FLOATS:
-        raise GraphError(f"precision {precision!r}: allowed are {', '.join(sorted(FLOATS))}", location="to_onnx")
+    check_request("onnx", "onnx", precision)
     builder = OnnxBuilder(precision)
     lower(source, builder, bind or {})
     graph = source if isinstance(source, Graph) else source.graph

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from math import inf, nan
@@ -10,10 +9,9 @@ from typing import Any
 
 from cleave.candidate import Candidate
 from cleave.errors import GraphError
-from cleave.export.builder import Size, Value
+from cleave.export.builder import Size, Value, check_request
 from cleave.export.lower import lower
 from cleave.ir.graph import Graph, Input, Output
-from cleave.ir.op import FLOATS
 
 Function = Callable[..., Any]
 _PY: Any = operator
@@ -32,10 +30,7 @@ def to_torch(source: Graph | Candidate, *, bind: Mapping[str, int] | None = None
     Errors: torch is not installed, an unknown dim or precision, an operation that torch has no form for (GraphError).
     A call whose shapes break the graph's constraints fails with an AssertionError that names input, axis and extent.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise GraphError("PyTorch is not installed (pip install cleave[torch])", location="to_torch")
-    if precision not in FLOATS:
-        raise GraphError(f"precision {precision!r}: allowed are {', '.join(sorted(FLOATS))}", location="to_torch")
+    check_request("torch", "PyTorch", precision)
     builder = TorchBuilder(precision)
     lower(source, builder, bind or {})
     graph = source if isinstance(source, Graph) else source.graph

@@ -22,9 +22,10 @@ from cleave.frontend.tensor import (
 )
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_name, of_value
-from cleave.ir.graph import Term, fold
+from cleave.ir.graph import Term, fold, substitute_axes
 from cleave.ir.graph import top_k as of_rank
 from cleave.ir.index import index
+from cleave.ir.op import TOP_K_PARTS
 
 _ONE = of_value(1)
 WORDS = {"max": "maximum", "min": "minimum"}
@@ -76,9 +77,9 @@ def top_k(x: TensorLike, k: int, axis: str | int, name: str) -> tuple[Tensor, Te
     rank = Axis(name, of_value(k))
     slots = tuple(rank if n == number else a for n, a in enumerate(x.slots))
     bound = current().fresh(chosen)
-    body = term(x) if is_unit(chosen) else replaced(term(x), {chosen: bound.position})
+    body = term(x) if is_unit(chosen) else substitute_axes(term(x), {chosen: bound.position})
     place = index(0) if is_unit(rank) else rank.position
-    value, position = (of_rank(part, bound, place, body) for part in ("value", "index"))  # type: ignore[arg-type]
+    value, position = (of_rank(part, bound, place, body) for part in TOP_K_PARTS)
     return Tensor(value, slots, promoted(x)), Tensor(position, slots, "int32")
 
 

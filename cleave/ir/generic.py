@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cleave.ir.axis import Axis, rest
-from cleave.ir.graph import Graph, IndexValue, Load, Output, Reduce, Ref, Term, TopK, Where, children, rebuild, walk
+from cleave.ir.graph import Graph, IndexValue, Output, Term, children, walk
 from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, of, substitute, substitute_pred, symbols_of
+from cleave.ir.renaming import renamed
 
 LITERAL = 16
 """Extents up to this one stay: pairs, groups and the like are small already, and mean something."""
@@ -100,20 +101,10 @@ class Rewriting:
 
     def _node(self, t: Term) -> Term:
         match t:
-            case Load(name, indices):
-                return Load(name, tuple(substitute(i, self.atoms) for i in indices))
             case IndexValue(i):
                 return IndexValue(self.extent(i))
-            case Where(pred, a, b):
-                return Where(substitute_pred(pred, self.atoms), self.terms[a], self.terms[b])
-            case Reduce(op, axis, body):
-                return Reduce(op, self.axis(axis), self.terms[body])
-            case TopK(part, axis, rank, body):
-                return TopK(part, self.axis(axis), substitute(rank, self.atoms), self.terms[body])
-            case Ref(name, axes):
-                return Ref(name, tuple(map(self.axis, axes)))
             case _:
-                return rebuild(t, [self.terms[c] for c in children(t)])
+                return renamed(t, [self.terms[c] for c in children(t)], self.axis, self.atoms)
 
     def graph(self, g: Graph) -> Graph:
         inputs = tuple(replace(i, shape=tuple(map(self.extent, i.shape))) for i in g.inputs)

@@ -117,6 +117,23 @@ def symbols_of(expression: Index) -> frozenset[Symbol]:
     return frozenset(found)
 
 
+def nonnegative(expression: Index) -> bool:
+    """Surely not negative: plain division is floor division then."""
+    return all(c > 0 and all(_nonnegative_atom(a) for a, _ in monomial) for monomial, c in expression.terms)
+
+
+def _nonnegative_atom(atom: Atom) -> bool:
+    match atom:
+        case Symbol() | Position():
+            return True
+        case Max(a, b):
+            return nonnegative(a) or nonnegative(b)
+        case Min(a, b) | Floor(a, b) | Mod(a, b):
+            return nonnegative(a) and nonnegative(b)
+        case Read():
+            return False
+
+
 @cache
 def inputs_of(expression: Index) -> frozenset[str]:
     """Integer inputs that the value reads."""

@@ -46,8 +46,9 @@ from cleave.ir.graph import (
     graph,
     walk,
 )
-from cleave.ir.index import Index, Pred, show, show_pred, spell, substitute, substitute_pred
+from cleave.ir.index import Index, Pred, show, show_pred, spell, substitute
 from cleave.ir.op import DTYPES, MAPS, MONOIDS
+from cleave.ir.renaming import renamed
 
 # ---- printing
 
@@ -124,10 +125,7 @@ def term_text(g: Graph, term: Term) -> str:
     if all(a.name == label for a, label in labels.items()):
         return show_term(term)
     made = _label_axes(g, labels)
-    memo: dict[Term, Term] = {}
-    for t in walk(term):
-        memo[t] = _relabel(t, [memo[c] for c in children(t)], made, _atoms(made))
-    return show_term(memo[term])
+    return show_term(_relabelled_terms((term,), made, _atoms(made))[term])
 
 
 def shared_names(g: Graph) -> dict[Term, str]:
@@ -217,11 +215,18 @@ def _relabelled(g: Graph, labels: Mapping[Axis, str]) -> tuple[Output, ...]:
         return g.outputs
     made = _label_axes(g, labels)
     atoms = _atoms(made)
-    memo: dict[Term, Term] = {}
-    for t in walk(*g.terms):
-        memo[t] = _relabel(t, [memo[c] for c in children(t)], made, atoms)
+    memo = _relabelled_terms(g.terms, made, atoms)
     stores = [tuple(substitute(i, atoms) for i in o.indices) for o in g.outputs]
     return tuple(Output(o.name, o.dtype, o.shape, i, memo[o.term]) for o, i in zip(g.outputs, stores, strict=True))
+
+
+def _relabelled_terms(
+    roots: Sequence[Term], made: Mapping[Axis, Axis], atoms: Mapping[ix.Atom, Index]
+) -> dict[Term, Term]:
+    memo: dict[Term, Term] = {}
+    for t in walk(*roots):
+        memo[t] = renamed(t, [memo[c] for c in children(t)], lambda a: made.get(a, a), atoms)
+    return memo
 
 
 def _label_axes(g: Graph, labels: Mapping[Axis, str]) -> dict[Axis, Axis]:
@@ -233,28 +238,6 @@ def _label_axes(g: Graph, labels: Mapping[Axis, str]) -> dict[Axis, Axis]:
 
 def _atoms(made: Mapping[Axis, Axis]) -> dict[ix.Atom, Index]:
     return {ix.Position(a): b.position for a, b in made.items()}
-
-
-def _relabel(t: Term, new: Sequence[Term], made: Mapping[Axis, Axis], atoms: Mapping[ix.Atom, Index]) -> Term:
-    match t:
-        case Load(name, indices):
-            return Load(name, tuple(substitute(i, atoms) for i in indices))
-        case IndexValue(i):
-            return IndexValue(substitute(i, atoms))
-        case Where(pred, _, _):
-            return Where(substitute_pred(pred, atoms), new[0], new[1])
-        case Reduce(op, axis, _):
-            return Reduce(op, made[axis], new[0])
-        case TopK(part, axis, rank, _):
-            return TopK(part, made[axis], substitute(rank, atoms), new[0])
-        case Map(op, _):
-            return Map(op, tuple(new))
-        case Cast(dtype, _):
-            return Cast(dtype, new[0])
-        case Ref(name, axes):
-            return Ref(name, tuple(made.get(a, a) for a in axes))
-        case Const():
-            return t
 
 
 # ---- parsing

@@ -18,17 +18,11 @@ from cleave.ir.axis import Axis
 from cleave.ir.dim import facts
 from cleave.ir.graph import (
     Graph,
-    IndexValue,
     Input,
-    Load,
     Output,
-    Reduce,
     Term,
-    TopK,
-    Where,
     children,
     graph,
-    rebuild,
     walk,
 )
 from cleave.ir.index import (
@@ -45,6 +39,7 @@ from cleave.ir.index import (
     substitute_pred,
     symbols_of,
 )
+from cleave.ir.renaming import renamed
 
 OTHER = "{}__other"
 
@@ -186,7 +181,7 @@ def _with_symbols(g: Graph, symbols: Mapping[Symbol, Symbol]) -> Graph:
         atoms[Position(a)] = axes[a].position
     made: dict[Term, Term] = {}
     for t in walk(*g.terms):
-        made[t] = _node(t, [made[c] for c in children(t)], axes, atoms)
+        made[t] = renamed(t, [made[c] for c in children(t)], axes.__getitem__, atoms)
 
     def put(extents: Iterable[Index]) -> tuple[Index, ...]:
         return tuple(substitute(i, atoms) for i in extents)
@@ -197,19 +192,3 @@ def _with_symbols(g: Graph, symbols: Mapping[Symbol, Symbol]) -> Graph:
         [Output(o.name, o.dtype, put(o.shape), put(o.indices), made[o.term]) for o in g.outputs],
         [substitute_pred(p, atoms) for p in g.constraints],
     )
-
-
-def _node(t: Term, new: Sequence[Term], axes: Mapping[Axis, Axis], atoms: Mapping[Atom, Index]) -> Term:
-    match t:
-        case Load(name, indices):
-            return Load(name, tuple(substitute(i, atoms) for i in indices))
-        case IndexValue(i):
-            return IndexValue(substitute(i, atoms))
-        case Where(pred, _, _):
-            return Where(substitute_pred(pred, atoms), new[0], new[1])
-        case Reduce(op, axis, _):
-            return Reduce(op, axes[axis], new[0])
-        case TopK(part, axis, rank, _):
-            return TopK(part, axes[axis], substitute(rank, atoms), new[0])
-        case _:
-            return rebuild(t, new)
