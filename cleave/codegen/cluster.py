@@ -45,7 +45,8 @@ def _reserved(em: Emission, s: Store, tiles: Mapping[Axis, str]) -> ClusterPart:
     name = em.names.fresh(f"{s.output}_here")
     em.writer.line(f"const u32 {name} = shared_base + {em.shared.take(4 * rows * stride)};")
     start = f"{tiles[columns[0]]} * {width}" if columns and columns[0] in tiles else "0"
-    return ClusterPart(name, stride, start, outer[0])
+    (own,) = (tiles[a] for a in axes_of(s.indices[outer[0]]) if a.kind == "outer")
+    return ClusterPart(name, stride, start, outer[0], own)
 
 
 def store(em: Emission, s: Store, part: ClusterPart) -> None:

@@ -10,10 +10,9 @@ from cleave.codegen.expression import (
     Printer,
     exists,
     fragment_at,
-    index_text,
     number,
     offset_text,
-    part_row,
+    part_place,
     pred_text,
     row_at,
 )
@@ -157,9 +156,7 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
         begin = f"const float* {start} = {pointer} + {base} + pair;"
         even = multiple_of(em, linear[1]) % 2 == 0 and em.start_multiples[column] % 2 == 0
     else:
-        owner = f"cluster_address({part.address}, {index_text(em, load.indices[part.outer], row_at(em))})"
-        row = part_row(em, em.load_axes(load), row_at(em))
-        place = part.place(row, f"{part.local(em.starts[column])} + pair", owner)
+        place = part_place(em, load, part, f"{part.local(em.starts[column])} + pair", row_at(em))
         begin, even = f"const u32 {start} = {place};", True
     em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}];")
     with em.writer.unrolled("h", em.halves):

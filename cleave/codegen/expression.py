@@ -391,23 +391,31 @@ class Printer:
     def part(self, load: Load, part: ClusterPart) -> str:
         """An element of the part of another block of the cluster."""
         em, at = self.em, self.at
-        axes, columns = em.load_axes(load), em.columns(em.load_axes(load))
-        row = part_row(em, axes, at) if em.has_rows(axes) else "0"
+        columns = em.columns(em.load_axes(load))
         if len(columns) > 1:
-            em.refuse(load.input, axes)
+            em.refuse(load.input, em.load_axes(load))
         column = part.local(_position(em, columns[0], at)) if columns else "0"
-        owner = f"cluster_address({part.address}, {index_text(em, load.indices[part.outer], at)})"
         test = exists(em, columns, at)
-        text = f"cluster_read({part.place(row, column, owner)})"
+        text = f"cluster_read({part_place(em, load, part, column, at)})"
         return text if test == "true" else f"where({test}, {text})"
 
 
-def part_row(em: Emission, axes: list[Axis], at: At) -> str:
-    """The row of a part that a thread reads: the first one instead of those that do not exist, which moves nothing."""
+def part_place(em: Emission, load: Load, part: ClusterPart, column: str, at: At) -> str:
+    """The address of an element of the part of another block.
+
+    A row that does not exist reads the first row of this block's own part: nobody waits for a value that nobody needs,
+    and another block may be gone before it comes.
+    """
+    owner = f"cluster_address({part.address}, {index_text(em, load.indices[part.outer], at)})"
+    rows = [a for a in em.load_axes(load) if a in em.rows]
+    if not rows:
+        return part.place("0", column, owner)
     if at.row is None:
-        em.refuse("a part", axes)
-    test = exists(em, [a for a in axes if a in em.rows], at)
-    return at.row if test == "true" else f"({test} ? {at.row} : 0)"
+        em.refuse("a part", rows)
+    test = exists(em, rows, at)
+    if test == "true":
+        return part.place(at.row, column, owner)
+    return part.place(f"{test} ? {at.row} : 0", column, f"({test} ? {owner} : {part.address})")
 
 
 def refs(term: TileTerm) -> list[str]:

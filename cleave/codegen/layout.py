@@ -96,13 +96,14 @@ class ClusterPart:
     """A block's own part of a temporary, FP32 in shared memory.
 
     ``address``: C++ name of its byte address; ``stride``: floats from row to row; ``start``: C++ text of the position
-    of its first column; ``outer``: which index says whose part is meant.
+    of its first column; ``outer``: which index says whose part is meant; ``own``: C++ name of this block's rank.
     """
 
     address: str
     stride: int
     start: str
     outer: int
+    own: str
 
     def place(self, row: str, column: str, base: str = "") -> str:
         """C++ text of the byte address of an element, in the block's own part or from another base."""

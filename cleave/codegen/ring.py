@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from math import gcd
+from math import ceil, gcd
 
 from cleave.codegen import accumulator, bulk, contract, elementwise, feed, join, reduction
 from cleave.codegen.dependence import deferrable, live, ordered, read_before
@@ -353,9 +353,7 @@ def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
 def _steps(em: Emission, s: Loop, ring: _Ring) -> None:
     """A loop by single elements, which reads partials: several trips load, then compute, then fold together."""
     loads = [i for i in s.body if isinstance(i, Let) and _is_temporary(em, i.term)]
-    count = _STEPS_TOGETHER if all(map(_is_pointwise, s.body)) else 1
-    while count > 1 and count * sum(elementwise.registers(em, i) for i in loads) > _LOADED_REGISTERS:
-        count //= 2
+    count = _trips_at_once(em, s, ring, loads) if all(map(_is_pointwise, s.body)) else 1
     step = count * ring.stride
     with em.writer.block(f"for (int {ring.tile} = {ring.first}; {ring.tile} < {ring.high}; {ring.tile} += {step})"):
         if count == 1:
@@ -366,6 +364,18 @@ def _steps(em: Emission, s: Loop, ring: _Ring) -> None:
     _forget(em, s)
 
 
+def _trips_at_once(em: Emission, s: Loop, ring: _Ring, loads: Sequence[Let]) -> int:
+    """As many as there are, if that is known; beyond the registers or the limit in several equal turns."""
+    most = _STEPS_TOGETHER
+    while most > 1 and most * sum(elementwise.registers(em, i) for i in loads) > _LOADED_REGISTERS:
+        most //= 2
+    extent = em.fix(s.upper - s.lower).constant
+    if extent is None:
+        return most
+    trips = max(ceil(extent / ring.stride), 1)
+    return ceil(trips / ceil(trips / most))
+
+
 def _is_pointwise(s: Stmt) -> bool:
     return isinstance(s, Let | Update) and not isinstance(s.term, Contract | Reduce)
 
@@ -373,8 +383,10 @@ def _is_pointwise(s: Stmt) -> bool:
 def _trips_together(em: Emission, s: Loop, ring: _Ring, loads: Sequence[Let], count: int) -> None:
     """What a tile of the axis would do: each statement for all trips, and one carry for their joint contribution."""
     trips = [_Trip(f"{ring.tile} + {u * ring.stride}", em.names.fresh(ring.place)) for u in range(count)]
-    for t in trips:  # beyond the end the last one again: read, and not folded
-        em.writer.line(f"const int {t.place} = least({t.number}, {ring.high} - 1);")
+    own = next((em.parts[i.term.input].own for i in loads if isinstance(i.term, Load) and i.term.input in em.parts), "")
+    for t in trips:  # beyond the end the last one again, or this block's own part: read, and not folded
+        inside = f"{t.number} < {ring.high} ? {t.number} : {own}" if own else f"least({t.number}, {ring.high} - 1)"
+        em.writer.line(f"const int {t.place} = {inside};")
     for c in s.accumulators:
         if c.name + "~" in read_before(s):
             accumulator.remember(em, c)

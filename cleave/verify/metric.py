@@ -7,9 +7,9 @@
 u is the unit roundoff of the coarsest storage type among the inputs and the output. The sum of |terms| of an output is
 the value of its *magnitude* term: the same term over absolute values, with sums in the place of differences. Where a
 kernel rounds a computed operand of a matmul to float16, the operand counts as at least the least normal number: below
-it, rounding is absolute. Under a function that is about its argument near 0 (silu, tanh, maximum, minimum) a sum
-counts with the rounding of float32. Between two graphs in float64 a maximum is as exact as what it is taken over, and
-a step function behind a reduction has room for its jump (``steps.py``).
+it, rounding is absolute. Under a function that is about its argument near 0 (silu, tanh, maximum, minimum) and under
+a maximum or minimum over an axis a sum counts with the rounding of float32. Between two graphs in float64 a maximum
+is as exact as what it is taken over, and a step function behind a reduction has room for its jump (``steps.py``).
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def ulp(value: Array, dtype: str) -> Array:
 def magnitude(term: Term, least: float = 0.0) -> Term:
     """The term over absolute values: sums of |terms| for sums and products, |value| for everything else.
 
-    sum_k a * b  ->  sum_k |a| * |b|          a - b  ->  |a| + |b|          max_k a  ->  |max_k a|
+    sum_k a * b  ->  sum_k |a| * |b|     a - b  ->  |a| + |b|     max_k a  ->  |max_k a| + 2^-13 max_k |a|
 
     ``least``: what computed factors of a product that is summed count for at least, see ``least_operand``.
     """
@@ -194,8 +194,6 @@ def algebra_magnitude(term: Term, *, jumps: bool = True) -> Term:
 
 def _algebra_node(t: Term, made: dict[Term, Term], *, jumps: bool) -> Term:
     match t:
-        case Const(value) if not np.isfinite(value):
-            return Const(0.0)  # exact: what a mask puts in a maximum has no error
         case Reduce("max" | "min", axis, body) | TopK("value", axis, _, body):
             return Reduce("max", axis, made[body])
         case _:
@@ -227,6 +225,8 @@ def _product(factors: Sequence[Term]) -> Term:
 
 def _magnitude_node(t: Term, made: dict[Term, Term], least: float) -> Term:
     match t:
+        case Const(value) if not np.isfinite(value):
+            return Const(0.0)  # exact: what a mask puts in a maximum has no error
         case Map("mul", (a, b)):
             return Map("mul", (made[a], made[b]))
         case Map("add" | "sub", (a, b)):
@@ -241,15 +241,25 @@ def _magnitude_node(t: Term, made: dict[Term, Term], least: float) -> Term:
             return Where(pred, made[a], made[b])
         case Map("silu" | "tanh" | "maximum" | "minimum", args):
             return reduce(lambda size, a: _with_sum(size, a, made), args, Map("abs", (t,)))
+        case Reduce("max" | "min", axis, body) if not _is_absolute(body, made):
+            return Map("add", (Map("abs", (t,)), _single(Reduce("max", axis, made[body]))))
         case Load() | Map() | Reduce() | _:
             return Map("abs", (t,))
 
 
 def _with_sum(size: Term, a: Term, made: dict[Term, Term]) -> Term:
     """A sum that cancels leaves its float32 rounding, and the function is as small as what is left of the sum."""
-    if made[a] is Map("abs", (a,)):
-        return size
-    return Map("add", (size, Map("mul", (Const(_SINGLE), made[a]))))
+    return size if _is_absolute(a, made) else Map("add", (size, _single(made[a])))
+
+
+def _is_absolute(a: Term, made: dict[Term, Term]) -> bool:
+    """Whether the magnitude of a term is its own: nothing in it cancels."""
+    return made[a] is Map("abs", (a,))
+
+
+def _single(size: Term) -> Term:
+    """The rounding of float32 in something of this size."""
+    return Map("mul", (Const(_SINGLE), size))
 
 
 @cache

@@ -567,146 +567,19 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     float s2_2[2] = {0.f, 0.f};
     const int t_o_low = 0;
     const int t_o_high = 3;
-    for (int t_o_tile_2 = t_o_low + team * 1; t_o_tile_2 < t_o_high; t_o_tile_2 += 32) {
-      const int t_o_at_2 = least(t_o_tile_2 + 0, t_o_high - 1);
-      const int t_o_at_3 = least(t_o_tile_2 + 4, t_o_high - 1);
-      const int t_o_at_4 = least(t_o_tile_2 + 8, t_o_high - 1);
-      const int t_o_at_5 = least(t_o_tile_2 + 12, t_o_high - 1);
-      const int t_o_at_6 = least(t_o_tile_2 + 16, t_o_high - 1);
-      const int t_o_at_7 = least(t_o_tile_2 + 20, t_o_high - 1);
-      const int t_o_at_8 = least(t_o_tile_2 + 24, t_o_high - 1);
-      const int t_o_at_9 = least(t_o_tile_2 + 28, t_o_high - 1);
+    for (int t_o_tile_2 = t_o_low + team * 1; t_o_tile_2 < t_o_high; t_o_tile_2 += 4) {
+      const int t_o_at = t_o_tile_2;
       const float m1_before_2[2] = {m1_2[0], m1_2[1]};
       // pm_2[n2, s] = pm[t_o, b, kv, n2, s]
       float pm_2[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        pm_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pm_2_2[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pm_2_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pm_2_3[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pm_2_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pm_2_4[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pm_2_4[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_5) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pm_2_5[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pm_2_5[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_6) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pm_2_6[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pm_2_6[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_7) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pm_2_7[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pm_2_7[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_8) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pm_2_8[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pm_2_8[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_9) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      // pl_1[n2, s] = pl[t_o, b, kv, n2, s]
-      float pl_1[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pl_1[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pl_1_2[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pl_1_2[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pl_1_3[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pl_1_3[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pl_1_4[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pl_1_4[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_5) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pl_1_5[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pl_1_5[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_6) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pl_1_6[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pl_1_6[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_7) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pl_1_7[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pl_1_7[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_8) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-      }
-      float pl_1_8[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        pl_1_8[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at_9) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        pm_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
       }
       // m1 = max(m1~, ref('pm_2', n2, s))
-      {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          m1_2[h] = (maximum(m1_2[h], pm_2[h]));
-        }
-      }
-      if (t_o_tile_2 + 4 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          m1_2[h] = (maximum(m1_2[h], pm_2_2[h]));
-        }
-      }
-      if (t_o_tile_2 + 8 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          m1_2[h] = (maximum(m1_2[h], pm_2_3[h]));
-        }
-      }
-      if (t_o_tile_2 + 12 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          m1_2[h] = (maximum(m1_2[h], pm_2_4[h]));
-        }
-      }
-      if (t_o_tile_2 + 16 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          m1_2[h] = (maximum(m1_2[h], pm_2_5[h]));
-        }
-      }
-      if (t_o_tile_2 + 20 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          m1_2[h] = (maximum(m1_2[h], pm_2_6[h]));
-        }
-      }
-      if (t_o_tile_2 + 24 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          m1_2[h] = (maximum(m1_2[h], pm_2_7[h]));
-        }
-      }
-      if (t_o_tile_2 + 28 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          m1_2[h] = (maximum(m1_2[h], pm_2_8[h]));
-        }
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        m1_2[h] = (maximum(m1_2[h], pm_2[h]));
       }
       // e1[n2, s] = exp_diff(ref('pm_2', n2, s), ref('m1', n2, s))
       float e1[2];
@@ -714,40 +587,11 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       for (int h = 0; h < 2; h++) {
         e1[h] = exp_diff(pm_2[h], m1_2[h]);
       }
-      float e1_2[2];
+      // pl_1[n2, s] = pl[t_o, b, kv, n2, s]
+      float pl_1[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        e1_2[h] = exp_diff(pm_2_2[h], m1_2[h]);
-      }
-      float e1_3[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e1_3[h] = exp_diff(pm_2_3[h], m1_2[h]);
-      }
-      float e1_4[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e1_4[h] = exp_diff(pm_2_4[h], m1_2[h]);
-      }
-      float e1_5[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e1_5[h] = exp_diff(pm_2_5[h], m1_2[h]);
-      }
-      float e1_6[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e1_6[h] = exp_diff(pm_2_6[h], m1_2[h]);
-      }
-      float e1_7[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e1_7[h] = exp_diff(pm_2_7[h], m1_2[h]);
-      }
-      float e1_8[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e1_8[h] = exp_diff(pm_2_8[h], m1_2[h]);
+        pl_1[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
       }
       // e2[n2, s] = (ref('e1', n2, s) * ref('pl_1', n2, s))
       float e2_2[2];
@@ -755,93 +599,14 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       for (int h = 0; h < 2; h++) {
         e2_2[h] = (e1[h] * pl_1[h]);
       }
-      float e2_3[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e2_3[h] = (e1_2[h] * pl_1_2[h]);
-      }
-      float e2_4[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e2_4[h] = (e1_3[h] * pl_1_3[h]);
-      }
-      float e2_5[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e2_5[h] = (e1_4[h] * pl_1_4[h]);
-      }
-      float e2_6[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e2_6[h] = (e1_5[h] * pl_1_5[h]);
-      }
-      float e2_7[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e2_7[h] = (e1_6[h] * pl_1_6[h]);
-      }
-      float e2_8[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e2_8[h] = (e1_7[h] * pl_1_7[h]);
-      }
-      float e2_9[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        e2_9[h] = (e1_8[h] * pl_1_8[h]);
-      }
       // s2 = sum((exp_diff(ref('m1~', n2, s), ref('m1', n2, s)) * ref('s2~', n2, s)), ref('e2', n2, s))
       #pragma unroll
       for (int h = 0; h < 2; h++) {
         s2_2[h] = (exp_diff(m1_before_2[h], m1_2[h]) * s2_2[h]);
       }
-      {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          s2_2[h] = (s2_2[h] + e2_2[h]);
-        }
-      }
-      if (t_o_tile_2 + 4 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          s2_2[h] = (s2_2[h] + e2_3[h]);
-        }
-      }
-      if (t_o_tile_2 + 8 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          s2_2[h] = (s2_2[h] + e2_4[h]);
-        }
-      }
-      if (t_o_tile_2 + 12 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          s2_2[h] = (s2_2[h] + e2_5[h]);
-        }
-      }
-      if (t_o_tile_2 + 16 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          s2_2[h] = (s2_2[h] + e2_6[h]);
-        }
-      }
-      if (t_o_tile_2 + 20 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          s2_2[h] = (s2_2[h] + e2_7[h]);
-        }
-      }
-      if (t_o_tile_2 + 24 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          s2_2[h] = (s2_2[h] + e2_8[h]);
-        }
-      }
-      if (t_o_tile_2 + 28 < t_o_high) {
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          s2_2[h] = (s2_2[h] + e2_9[h]);
-        }
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        s2_2[h] = (s2_2[h] + e2_2[h]);
       }
     }
     block_barrier();
@@ -914,62 +679,32 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       }
       const int t_o_low_2 = 0;
       const int t_o_high_2 = 3;
-      for (int t_o_tile_3 = t_o_low_2; t_o_tile_3 < t_o_high_2; t_o_tile_3 += 8) {
-        const int t_o_at_10_2 = least(t_o_tile_3 + 0, t_o_high_2 - 1);
-        const int t_o_at_10_3 = least(t_o_tile_3 + 1, t_o_high_2 - 1);
-        const int t_o_at_10_4 = least(t_o_tile_3 + 2, t_o_high_2 - 1);
-        const int t_o_at_10_5 = least(t_o_tile_3 + 3, t_o_high_2 - 1);
-        const int t_o_at_10_6 = least(t_o_tile_3 + 4, t_o_high_2 - 1);
-        const int t_o_at_10_7 = least(t_o_tile_3 + 5, t_o_high_2 - 1);
-        const int t_o_at_10_8 = least(t_o_tile_3 + 6, t_o_high_2 - 1);
-        const int t_o_at_10_9 = least(t_o_tile_3 + 7, t_o_high_2 - 1);
+      for (int t_o_tile_3 = t_o_low_2; t_o_tile_3 < t_o_high_2; t_o_tile_3 += 3) {
+        const int t_o_at_2_2 = least(t_o_tile_3 + 0, t_o_high_2 - 1);
+        const int t_o_at_2_3 = least(t_o_tile_3 + 1, t_o_high_2 - 1);
+        const int t_o_at_2_4 = least(t_o_tile_3 + 2, t_o_high_2 - 1);
         // pm_1[n2, s] = pm[t_o, b, kv, n2, s]
         float pm_1[2];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          pm_1[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+          pm_1[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
         }
         float pm_1_2[2];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          pm_1_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+          pm_1_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
         }
         float pm_1_3[2];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          pm_1_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-        }
-        float pm_1_4[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          pm_1_4[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_5) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-        }
-        float pm_1_5[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          pm_1_5[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_6) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-        }
-        float pm_1_6[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          pm_1_6[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_7) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-        }
-        float pm_1_7[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          pm_1_7[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_8) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
-        }
-        float pm_1_8[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          pm_1_8[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_10_9) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+          pm_1_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
         }
         // po_1[n2, s, n32] = po[t_o, b, kv, n2, s, n32]
         float po_1[2][4];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
           const bool present = s_row[h] < dim_s;
-          const float* source = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_2) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          const float* source = po + (n32_start + (stride_b_kv_s_2 * t_o_at_2_2) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 2; n++) {
             read_fresh_two(po_1[n][2 * h], po_1[n][2 * h + 1], source + n * 8, present);
@@ -979,7 +714,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         #pragma unroll
         for (int h = 0; h < 2; h++) {
           const bool present = s_row[h] < dim_s;
-          const float* source_2 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_3) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          const float* source_2 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_2_3) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 2; n++) {
             read_fresh_two(po_1_2[n][2 * h], po_1_2[n][2 * h + 1], source_2 + n * 8, present);
@@ -989,60 +724,10 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         #pragma unroll
         for (int h = 0; h < 2; h++) {
           const bool present = s_row[h] < dim_s;
-          const float* source_3 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_4) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          const float* source_3 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_2_4) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 2; n++) {
             read_fresh_two(po_1_3[n][2 * h], po_1_3[n][2 * h + 1], source_3 + n * 8, present);
-          }
-        }
-        float po_1_4[2][4];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          const bool present = s_row[h] < dim_s;
-          const float* source_4 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_5) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            read_fresh_two(po_1_4[n][2 * h], po_1_4[n][2 * h + 1], source_4 + n * 8, present);
-          }
-        }
-        float po_1_5[2][4];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          const bool present = s_row[h] < dim_s;
-          const float* source_5 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_6) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            read_fresh_two(po_1_5[n][2 * h], po_1_5[n][2 * h + 1], source_5 + n * 8, present);
-          }
-        }
-        float po_1_6[2][4];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          const bool present = s_row[h] < dim_s;
-          const float* source_6 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_7) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            read_fresh_two(po_1_6[n][2 * h], po_1_6[n][2 * h + 1], source_6 + n * 8, present);
-          }
-        }
-        float po_1_7[2][4];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          const bool present = s_row[h] < dim_s;
-          const float* source_7 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_8) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            read_fresh_two(po_1_7[n][2 * h], po_1_7[n][2 * h + 1], source_7 + n * 8, present);
-          }
-        }
-        float po_1_8[2][4];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          const bool present = s_row[h] < dim_s;
-          const float* source_8 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_10_9) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            read_fresh_two(po_1_8[n][2 * h], po_1_8[n][2 * h + 1], source_8 + n * 8, present);
           }
         }
         // e3[n2, s] = exp_diff(ref('pm_1', n2, s), ref('m1', n2, s))
@@ -1060,31 +745,6 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         #pragma unroll
         for (int h = 0; h < 2; h++) {
           e3_3[h] = exp_diff(pm_1_3[h], m1_2[h]);
-        }
-        float e3_4[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          e3_4[h] = exp_diff(pm_1_4[h], m1_2[h]);
-        }
-        float e3_5[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          e3_5[h] = exp_diff(pm_1_5[h], m1_2[h]);
-        }
-        float e3_6[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          e3_6[h] = exp_diff(pm_1_6[h], m1_2[h]);
-        }
-        float e3_7[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          e3_7[h] = exp_diff(pm_1_7[h], m1_2[h]);
-        }
-        float e3_8[2];
-        #pragma unroll
-        for (int h = 0; h < 2; h++) {
-          e3_8[h] = exp_diff(pm_1_8[h], m1_2[h]);
         }
         // e4[n2, s, n32] = (ref('e3', n2, s) * ref('po_1', n2, s, n32))
         float e4[2][4];
@@ -1109,46 +769,6 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
           #pragma unroll
           for (int e = 0; e < 4; e++) {
             e4_3[n][e] = (e3_3[e >> 1] * po_1_3[n][e]);
-          }
-        }
-        float e4_4[2][4];
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-          #pragma unroll
-          for (int e = 0; e < 4; e++) {
-            e4_4[n][e] = (e3_4[e >> 1] * po_1_4[n][e]);
-          }
-        }
-        float e4_5[2][4];
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-          #pragma unroll
-          for (int e = 0; e < 4; e++) {
-            e4_5[n][e] = (e3_5[e >> 1] * po_1_5[n][e]);
-          }
-        }
-        float e4_6[2][4];
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-          #pragma unroll
-          for (int e = 0; e < 4; e++) {
-            e4_6[n][e] = (e3_6[e >> 1] * po_1_6[n][e]);
-          }
-        }
-        float e4_7[2][4];
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-          #pragma unroll
-          for (int e = 0; e < 4; e++) {
-            e4_7[n][e] = (e3_7[e >> 1] * po_1_7[n][e]);
-          }
-        }
-        float e4_8[2][4];
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-          #pragma unroll
-          for (int e = 0; e < 4; e++) {
-            e4_8[n][e] = (e3_8[e >> 1] * po_1_8[n][e]);
           }
         }
         // s1 = sum(s1~, ref('e4', n2, s, n32))
@@ -1176,51 +796,6 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
             #pragma unroll
             for (int e = 0; e < 4; e++) {
               s1_2[n][e] = (s1_2[n][e] + e4_3[n][e]);
-            }
-          }
-        }
-        if (t_o_tile_3 + 3 < t_o_high_2) {
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            #pragma unroll
-            for (int e = 0; e < 4; e++) {
-              s1_2[n][e] = (s1_2[n][e] + e4_4[n][e]);
-            }
-          }
-        }
-        if (t_o_tile_3 + 4 < t_o_high_2) {
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            #pragma unroll
-            for (int e = 0; e < 4; e++) {
-              s1_2[n][e] = (s1_2[n][e] + e4_5[n][e]);
-            }
-          }
-        }
-        if (t_o_tile_3 + 5 < t_o_high_2) {
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            #pragma unroll
-            for (int e = 0; e < 4; e++) {
-              s1_2[n][e] = (s1_2[n][e] + e4_6[n][e]);
-            }
-          }
-        }
-        if (t_o_tile_3 + 6 < t_o_high_2) {
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            #pragma unroll
-            for (int e = 0; e < 4; e++) {
-              s1_2[n][e] = (s1_2[n][e] + e4_7[n][e]);
-            }
-          }
-        }
-        if (t_o_tile_3 + 7 < t_o_high_2) {
-          #pragma unroll
-          for (int n = 0; n < 2; n++) {
-            #pragma unroll
-            for (int e = 0; e < 4; e++) {
-              s1_2[n][e] = (s1_2[n][e] + e4_8[n][e]);
             }
           }
         }

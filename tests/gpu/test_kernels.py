@@ -117,9 +117,12 @@ def test_blocks_divide_a_merge(name, merge, skeleton, feed, rng):
         for least in (0, 1):
             sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
             known = {**{s.name: s.value for s in origin.symbols if s.value is not None}, **sizes}
+            dims = {s.name: known[s.name] for s in origin.symbols}  # without heads no shape tells the size of a group
             arrays = {n: np.clip(a, -2, 2).astype(np.float16) for n, a in case.inputs(rng, known).items()}
             for _ in range(2):  # counters are zero again
-                result = check_executable(lambda given, out, run=run: run(**given, out=out), origin, arrays, sizes)
+                result = check_executable(
+                    lambda given, out, run=run, dims=dims: run(**given, **dims, out=out), origin, arrays, sizes
+                )
                 assert result.outcome is Outcome.PASSED, f"{sizes}: {result}"
 
 

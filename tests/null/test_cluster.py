@@ -66,6 +66,20 @@ def test_slices_of_wide_outputs_are_shared_among_blocks_and_teams(rng: np.random
     assert agrees(case, plan, {"m": 19, "n": 83, "k": 150}, rng)
 
 
+def test_values_that_nobody_needs_are_not_read_from_other_blocks() -> None:
+    """Nobody waits for them: a block could end while they are on their way. Trips beyond the chunks and rows that do
+    not exist read this block's own part."""
+    case = CASES["matmul split"]()
+    for count in (2, 3):
+        own = generate(clustered(case, count)[0]).kernels[0].text.split(KERNEL_MARK)[1]
+        rank = re.search(r"for \(int slice = (\w+)", own)
+        assert rank is not None
+        places = re.findall(r"const int l_o_at\w* = ([^;]*);", own)
+        assert len(places) == count and all(p.endswith(f": {rank[1]}") for p in places), places
+        reads = re.findall(r".*cluster_address\(.*", own)
+        assert reads and all(re.search(r"< dim_m \? cluster_address\(part0_here, \w+\) : part0_here", r) for r in reads)
+
+
 def test_more_chunks_than_a_cluster_has_blocks_are_refused() -> None:
     case = CASES["matmul split"]()
     with pytest.raises(ScheduleError, match="split count 9 in a cluster: allowed is at most 8 on sm_90a"):

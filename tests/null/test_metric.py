@@ -71,3 +71,28 @@ def test_a_sum_that_cancels_under_a_function_keeps_its_float32_rounding(name: st
 
     assert passes(2.0**-23)
     assert not passes(2.0**-16)
+
+
+@pytest.mark.parametrize("keys", [1, 3])
+def test_a_maximum_of_sums_that_cancel_keeps_their_float32_rounding(keys: int, rng: np.random.Generator) -> None:
+    """With one key that is seen the log sum exp is its score: what the products of q and k leave when they cancel."""
+    g = trace(row_lse, q="m d", k="t d", n="int32[]", dtype="float16", outputs="float32[m]")
+    inputs = {"q": rng.integers(-99, 99, (200, 64)) / 64, "k": np.ones((keys, 64)), "n": np.array(1)}
+    q = inputs["q"]
+    q[20:, -1] = 2.0**-14 - q[20:, :-1].sum(1)  # the first rows set the scale of the Frobenius error
+
+    def run(error: float):
+        def lse(given, outputs) -> None:
+            scores = given["q"] @ given["k"][0] + error * np.abs(given["q"]).sum(1)
+            outputs["out"][...] = scores
+
+        return check_executable(lse, g, inputs).outcome
+
+    assert run(2.0**-23) is Outcome.PASSED
+    assert run(2.0**-16) is Outcome.WRONG_VALUE
+
+
+def row_lse(q, k, n):
+    scores = ops.where(ops.position("t") < n, ops.einsum("m d, t d -> m t", q, k), -np.inf)
+    top = ops.max(scores, axis="t")
+    return top + ops.log(ops.sum(ops.exp(scores - top), axis="t"))

@@ -217,17 +217,18 @@ void cluster_leave() { cluster_meet(); }
 static const int RANK_STEP = 1 << 20;
 u32 cluster_address(u32 address, int rank) {
   if (rank < 0 || rank >= (int)machines.size()) fail("thread %d reaches for block %d of a cluster of %d", machine.current, rank, (int)machines.size());
-  return address + (u32)rank * RANK_STEP;
+  return address + (u32)(rank + 1) * RANK_STEP;  // an address of this block's own memory is one of the cluster, as it is
 }
+static int rank_of(u32 address) { return (int)(address / RANK_STEP) - 1; }
 const unsigned char* cluster_bytes(u32 address, int bytes) {
-  Machine& other = machines[address / RANK_STEP];
+  Machine& other = rank_of(address) < 0 ? machine : machines[rank_of(address)];
   const u32 at = address % RANK_STEP;
   shared_inside(at, bytes);
   for (const Fiber& f : other.fibers) if (f.done) fail("thread %d reads the memory of block %d, which has ended", machine.current, other.block);
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = other.cells[c];
     if (cell.write_epoch < 0 || cell.write_cluster_epoch == self().cluster_epoch) fail("race: block %d reads shared byte %u of block %d, no barrier of the cluster after it was written", machine.block, 2 * c, other.block);
-    cell.remote_epoch = self().cluster_epoch;
+    if (&other != &machine) cell.remote_epoch = self().cluster_epoch;
   }
   return &other.shared[at];
 }
@@ -319,7 +320,7 @@ static int mbarrier_of(const Machine& other, u32 at) {
   return i;
 }
 void mbarrier_arrive_at(u32 address) {
-  Machine& other = neighbour((int)(address / RANK_STEP), "arrives at");
+  Machine& other = neighbour(rank_of(address), "arrives at");
   Mbarrier& b = other.mbarriers[mbarrier_of(other, address % RANK_STEP)];
   const Fiber& f = self();
   if (b.pending == 0) fail("thread %d arrives at an mbarrier of block %d that has all arrivals of its phase", machine.current, other.block);
