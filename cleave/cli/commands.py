@@ -42,7 +42,7 @@ def optimize(options: argparse.Namespace) -> int:
     target = Target(options.target) if options.target else None
     tiles = bindings(options.tile, "--tile") if options.tile else None
     split = split_counts(options.split, loaded.graph)
-    forced = Forced(tiles, options.skeleton, options.merge, split, options.feed, options.multicast)
+    forced = Forced(tiles, options.skeleton, options.merge, split, options.feed, options.multicast, options.mma)
     with progress(quiet=options.json) as told:
         result = run(
             loaded.graph,

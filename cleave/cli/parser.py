@@ -100,6 +100,7 @@ def _optimize(commands: Commands) -> None:
     forced.add_argument("--tile", action="append", metavar="AXIS=N", help="elements of an axis in one tile")
     forced.add_argument("--skeleton", metavar="NAME", help="how the loops are written, such as cta-ring")
     forced.add_argument("--feed", choices=("tma", "cp.async"), help="how tiles of loops reach shared memory")
+    forced.add_argument("--mma", choices=("mma.sync", "wgmma"), help="the instructions of matmuls")
     forced.add_argument(
         "--multicast", type=int, default=1, metavar="N", help="blocks that fetch for one another what all of them read"
     )

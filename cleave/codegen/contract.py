@@ -1,4 +1,5 @@
-"""The matmul of two tiles: which operand feeds which side of mma.m16n8k16, and how it gets there.
+"""The matmul of two tiles: which operand feeds which side of mma.m16n8k16 (wgmma: ``warpgroup.py``), and how it gets
+there.
 
 A (rows x k)   ldmatrix from a shared tile, or a fragment: its registers repacked in place, or through shared memory
 B (k x n)      ldmatrix from a shared tile, transposed if n is contiguous; a computed tile goes through shared memory
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from cleave.codegen import warpgroup
 from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import C_TYPES, STORAGE_16, Emission
 from cleave.codegen.expression import At, Printer, fragment_at
@@ -33,19 +35,23 @@ def value(em: Emission, let: Let, term: Contract) -> None:
         em.refuse(let.name, let.axes, "a matmul gives rows x one axis: one operand has the rows, the other has not")
     name = em.names.fresh(let.name)
     em.writer.line(f"float {name}[{em.size(columns[0]) // 8}][{2 * em.halves}];")
-    for_elements(em, columns[0], f"{name}[n][e] = 0.f;")
-    accumulate(em, term, name)
+    if em.binding.mma == "mma.sync":
+        for_elements(em, columns[0], f"{name}[n][e] = 0.f;")
+    accumulate(em, term, name, fresh=True)
     em.layouts[let.name] = Fragment(name, columns[0])
 
 
-def accumulate(em: Emission, term: Contract, target: str) -> None:
-    """target += left x right, in fragments."""
+def accumulate(em: Emission, term: Contract, target: str, *, fresh: bool = False) -> None:
+    """target += left x right, in fragments. ``fresh``: the target has been declared, and is zero or not set yet."""
     a, b = operands(em, term)
     right = _right(em, b, term.axis)
     n = next(axis for axis in em.columns(b.axes) if axis is not term.axis)
     depth, width = em.size(term.axis), em.size(n)
     if depth % _STEP or width % _PAIR_COLUMNS:
         em.refuse(repr(term), b.axes, f"tiles of {depth} ({term.axis}) and {width} ({n}): multiples of 16 are needed")
+    if em.binding.mma == "wgmma":
+        _by_warpgroups(em, term.axis, a, right, target, width, fresh=fresh)
+        return
     left = _left(em, a, term.axis, right.dtype)
     transposed = right.column is not term.axis
     load = "load_matrices_transposed" if transposed else "load_matrices"
@@ -60,6 +66,28 @@ def accumulate(em: Emission, term: Contract, target: str) -> None:
             for half in (0, 1):
                 pair = f"b[{2 * half}], b[{2 * half + 1}]"
                 _multiply(em, right.dtype, f"{target}[2 * nn + {half}]", left.text, pair)
+
+
+def _by_warpgroups(em: Emission, k: Axis, a: Ref, right: SharedTile, target: str, width: int, *, fresh: bool) -> None:
+    steps, tile = em.size(k) // _STEP, em.layouts.get(a.name)
+    rows = None
+    if isinstance(tile, SharedTile) and a.name not in em.held:
+        rows = warpgroup.left(em, tile, k)
+    if isinstance(rows, warpgroup.Operand):
+        em.need(a.name)
+    else:
+        rows = em.held.get(a.name) or _fragments(em, a, k, right.dtype, steps)
+    warpgroup.multiply(em, target, rows, warpgroup.right(em, right, k), width, steps, fresh=fresh)
+
+
+def _fragments(em: Emission, a: Ref, k: Axis, dtype: str, steps: int) -> str:
+    """Name of the A fragments of all steps: they are there before the first of them is multiplied."""
+    name = em.names.fresh(f"{a.name}_rows")
+    em.writer.line(f"u32 {name}[{steps}][4];")
+    left = _left(em, a, k, dtype, f"{name}[kk]")
+    with em.writer.unrolled("kk", steps):
+        em.writer.lines(left.lines)
+    return name
 
 
 def _multiply(em: Emission, dtype: str, target: str, left: str, pair: str) -> None:
@@ -92,10 +120,11 @@ class _Left:
 
     def __init__(self, lines: list[str], text: str = "a") -> None:
         self.lines, self.text = lines, text
-        self.registers = text != "a"
+        self.registers = not lines
 
 
-def _left(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
+def _left(em: Emission, a: Ref, k: Axis, dtype: str, name: str = "a") -> _Left:
+    """``name``: what takes the fragments of step kk, if they are not in registers already."""
     if a.name in em.held:
         return _Left([], f"{em.held[a.name]}[kk]")
     match em.layouts.get(a.name):
@@ -105,11 +134,11 @@ def _left(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
                     f"matmul of {tile.dtype} {a.name} with {dtype}: one type is needed", location=em.location
                 )
             em.need(a.name)
-            return _Left(load_left(em, tile, k))
+            return _Left(load_left(em, tile, k, name))
         case Rounded(operand, rounded, column) if rounded == dtype and column is k:
-            return _computed(em, operand, k, dtype)
+            return _computed(em, operand, k, dtype, name)
         case Fragment() | Scaled() | Rounded():
-            return _computed(em, a, k, dtype)
+            return _computed(em, a, k, dtype, name)
         case _:
             return em.refuse(a.name, a.axes)
 
@@ -131,16 +160,16 @@ def _of_tile(em: Emission, fragments: str, n: int) -> str:
     return fragments if em.row_tiles == 1 else f"{fragments}[{n}]"
 
 
-def _computed(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
+def _computed(em: Emission, operand: Term, k: Axis, dtype: str, name: str) -> _Left:
     if em.chain == "shared":
-        return _through_shared(em, operand, k, dtype)
+        return _through_shared(em, operand, k, dtype, name)
     # C fragments of columns 16 kk .. 16 kk + 15 are, register by register, the A fragment of step kk.
     lines: list[str] = []
     printers: dict[str, Printer] = {}
     parts = (("2 * kk", 0), ("2 * kk", 2), ("2 * kk + 1", 0), ("2 * kk + 1", 2))
     for n, (number, (group, first)) in product(range(em.row_tiles), enumerate(parts)):
         low, high = (_element(em, operand, k, group, 4 * n + entry, printers) for entry in (first, first + 1))
-        lines.append(f"{_of_tile(em, 'a', n)}[{number}] = pack<{C_TYPES[dtype]}>({low}, {high});")
+        lines.append(f"{_of_tile(em, name, n)}[{number}] = pack<{C_TYPES[dtype]}>({low}, {high});")
     return _Left(lines)
 
 
@@ -153,7 +182,7 @@ def _element(em: Emission, operand: Term, k: Axis, group: str, entry: int, print
     return printer.element(operand)
 
 
-def _through_shared(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
+def _through_shared(em: Emission, operand: Term, k: Axis, dtype: str, name: str) -> _Left:
     """Each warp writes and reads its own rows, so the warp alone has to wait."""
     chunks, printers = em.size(k) // 8, dict[str, Printer]()
     tile = em.names.fresh("chain")
@@ -164,7 +193,7 @@ def _through_shared(em: Emission, operand: Term, k: Axis, dtype: str) -> _Left:
         address = f"{tile} + swizzle<{chunks}>(row + 8 * h, n) + pair * 2"
         em.writer.line(f"shared_write_word({address}, pack<{C_TYPES[dtype]}>({low}, {high}));")
     em.writer.line("warp_barrier();")
-    return _Left(load_left(em, SharedTile(tile, None, k, chunks, dtype), k))
+    return _Left(load_left(em, SharedTile(tile, None, k, chunks, dtype), k, name))
 
 
 def _element_of_half(em: Emission, operand: Term, k: Axis, entry: str, printers: dict[str, Printer]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import bulk, cluster, grid, merge, ring
+from cleave.codegen import bulk, cluster, grid, merge, ring, warpgroup
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.prelude import device_prelude
 from cleave.codegen.writer import Names, Writer
@@ -135,7 +135,7 @@ def _kernel(
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if way == "cluster" or multicast is not None else ""
     feed = "tma" if parameters.maps else "cp.async"
     text = (
-        device_prelude(feed)
+        device_prelude(feed, warpgroup.definitions(writer.text()))
         + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
         + writer.text()
         + "}\n"

@@ -443,7 +443,12 @@ def _trip(em: Emission, s: Loop) -> None:
 
 
 def _hold(em: Emission, s: Loop, ring: _Ring, whole: Team) -> None:
-    """Keep the fragments of a tile that every trip multiplies, if the loop's own fragments leave room."""
+    """Keep the fragments of a tile that every trip multiplies, if the loop's own fragments leave room.
+
+    Not for wgmma: ptxas 13.0 gives registers that it reads in every trip of a loop to other values of the loop.
+    """
+    if em.binding.mma == "wgmma":
+        return
     inside = {tile.name for tile, _ in ring.places} | {i.name for i in s.body if isinstance(i, Let)}
     room = _HELD_REGISTERS - live(em, s)
     for term in (i.term for i in s.body if isinstance(i, (Let, Update))):

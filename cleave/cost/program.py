@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ import numpy as np
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, children, walk
-from cleave.ir.index import Index, axes_of, evaluate
+from cleave.ir.index import Atom, Index, Symbol, axes_of, evaluate, symbols_of
 from cleave.ir.op import DTYPES, MAPS
 from cleave.tile.box import row_dimension
 from cleave.tile.plan import Binding, Feed
 from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update, program_axes, statements
+from cleave.tile.skeleton import WARPGROUP
 
 SAMPLES = (0.1, 0.5, 0.9)
 """Places on the grid, as fractions, whose loop bounds stand for all (causal bounds differ from block to block)."""
@@ -49,7 +50,8 @@ class Work:
     """Counted over the whole grid, in operations and bytes; ``repeats``: how often a reduction is computed, by name.
 
     ``early``: tiles that a ring has asked for when it begins to wait for one, besides that one. ``spare_bytes``: shared
-    memory that is lost where the kernel's begins.
+    memory that is lost where the kernel's begins. ``unboxed``: operands of matmuls without rows that the copy engine
+    does not fetch.
     """
 
     blocks: int = 1
@@ -68,6 +70,7 @@ class Work:
     early: int = 0
     spare_bytes: int = 0
     repeats: dict[str, int] = field(default_factory=dict[str, int])
+    unboxed: tuple[str, ...] = ()
 
 
 def program_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
@@ -130,6 +133,7 @@ class _Counter:
         self.tables = _representative_tables(program, dims)
         self.at_zero: dict[Any, Any] = {**self.dims, **{a: 0 for a in self.axes}}
         self.extents = {a: self.extent(a, self.dims) for a in self.axes if is_dim(a.extent)}
+        self.compiled_in = {s for a in program.whole if is_dim(a.extent) for s in symbols_of(a.extent)}
         self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
         self.work = Work()
 
@@ -146,12 +150,18 @@ class _Counter:
         }
         distinct = sum(size * DTYPES[self.dtypes[name]] for name, size in shapes.items())
         work.distinct_bytes = min(distinct, work.loaded_bytes)
+        work.unboxed = tuple(sorted(self.second_operands() - self.boxes))
         self.shared(self.program.body, inside=False)
         work.spare_bytes = BOX_ALIGNMENT if self.boxes else FLAG_BYTES
         work.early = self.binding.stages - (1 if self.boxes and self.binding.multicast is None else 2)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         self.count_repeats(environments[0])
         return work
+
+    def second_operands(self) -> set[str]:
+        """Operands of matmuls that have no rows."""
+        products = (s.term for s in self.every if isinstance(s, Let | Update) and isinstance(s.term, Contract))
+        return {r.name for p in products for r in (p.left, p.right) if not self.has_rows(r.axes)}
 
     def tile(self, a: Axis) -> int:
         return 1 if a in self.program.unit else self.binding.tile(a)
@@ -250,7 +260,8 @@ class _Counter:
         the other one where that changes from trip to trip."""
         rows, other = (left, right) if self.has_rows(left.axes) else (right, left)
         changes = axis not in self.program.whole and rows.name in self.reading.loads
-        return self.volume(other.axes) * self.binding.warps_a_team + (self.volume(rows.axes) if changes else 0)
+        readers = self.binding.warps_a_team // (WARPGROUP if self.binding.mma == "wgmma" else 1)
+        return self.volume(other.axes) * readers + (self.volume(rows.axes) if changes else 0)
 
     def pointwise(self, term: Term, volume: int, times: float) -> None:
         special, other = _operations(term)
@@ -310,12 +321,21 @@ class _Counter:
             return False
         shape = next(b.shape for b in (*self.program.inputs, *self.program.outputs) if b.name == s.term.input)
         return any(
-            row_dimension(shape, s.term.indices, row, along, frozenset(axes), self.at_shape, 2) is not None
+            row_dimension(shape, s.term.indices, row, along, frozenset(axes), self.divisor, 2) is not None
             for row, along in (axes, reversed(axes))
         )
 
-    def at_shape(self, i: Index) -> int:
-        return self.value(i, self.dims)
+    def divisor(self, i: Index) -> int:
+        """What divides a value whatever the dims that stay run-time; 0 for the value 0."""
+        total = 0
+        for monomial, factor in i.terms:
+            total = gcd(total, prod((self.atom_divisor(atom) ** power for atom, power in monomial), start=abs(factor)))
+        return total
+
+    def atom_divisor(self, atom: Atom) -> int:
+        if not isinstance(atom, Symbol):
+            return 1
+        return self.dims[atom.name] if atom.value is not None or atom in self.compiled_in else max(atom.multiple, 1)
 
     def has_rows(self, axes: Iterable[Axis]) -> bool:
         return any(a in self.binding.rows for a in axes)

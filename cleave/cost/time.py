@@ -138,7 +138,7 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) ->
     beside = min(resident, max(1.0, together / units))
     busy = used / units * (work.blocks / (waves * together) if waves else 1.0)
     rate = facts.clock * units
-    matmul = work.matmul_flops / facts.mma_rate
+    matmul = work.matmul_flops / (facts.matmul_rate if binding.mma == "wgmma" else facts.mma_rate)
     special = work.special / (facts.exp_rate * rate)
     other = work.other / (facts.fma_rate * rate)
     shared = JOINED_SHARE * work.joined_bytes + READ_SHARE * work.read_bytes

@@ -101,9 +101,10 @@ def optimize(
 
     ``program``: a graph, or a function (see ``cleave.pipeline.program``). ``bind``: the shape that schedules are chosen
     for; extents that callers may vary stay run-time arguments. ``target``: the GPU found here, else sm_90a. ``forced``:
-    tiles, skeleton, merge, split counts, feed and multicast that the cost model does not choose. ``save``: a folder for
-    the result. ``cost`` ranks candidates, see ``cleave.search``. ``progress`` is told the phase that begins. What fails
-    is a row of the result. Ctrl-C ends with what was found. Errors: bad input (CleaveError), a ``cost`` that fails.
+    tiles, skeleton, merge, split counts, feed, multicast and mma that the cost model does not choose. ``save``: a
+    folder for the result. ``cost`` ranks candidates, see ``cleave.search``. ``progress`` is told the phase that begins.
+    What fails is a row of the result. Ctrl-C ends with what was found. Errors: bad input (CleaveError), a ``cost`` that
+    fails.
     """
     if save is not None:
         check_folder(save)

@@ -68,4 +68,5 @@ def forced_schedules(
         split={n: count for n, count in (forced.split or {}).items() if n in bases},
         feed=forced.feed,
         multicast=forced.multicast,
+        mma=forced.mma,
     )

@@ -19,7 +19,7 @@ from cleave.ir.index import symbols_of
 from cleave.kernel import OperatorSource, Resources
 from cleave.records import Outcome
 from cleave.runtime.executable import Executable
-from cleave.tile.plan import Feed, KernelPlan, Merge, Schedule
+from cleave.tile.plan import Feed, KernelPlan, Merge, Mma, Schedule
 from cleave.verify import Check, Verdict
 
 MODELLED = "no GPU was used: times are the cost model's, not measured"
@@ -35,6 +35,7 @@ class Forced:
     split: Mapping[str, int] | None = None
     feed: Feed | None = None
     multicast: int = 1
+    mma: Mma | None = None
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,9 @@ def _bound(k: KernelPlan) -> str:
     teams = f" in {k.binding.teams} teams" if k.binding.teams > 1 else ""
     rows = f" of {16 * k.binding.row_tiles} rows" if k.binding.row_tiles > 1 else ""
     cluster = f", boxes for {k.binding.multicast.blocks} blocks at once" if k.binding.multicast is not None else ""
-    return (
-        f"tiles {tiles or 'of one element'}; {k.binding.warps} warps{rows}{teams}, {k.binding.stages} stages{cluster}"
-    )
+    mma = "" if k.binding.mma == "mma.sync" else f", {k.binding.mma}"
+    warps = f"{k.binding.warps} warps{rows}{teams}, {k.binding.stages} stages{mma}{cluster}"
+    return f"tiles {tiles or 'of one element'}; {warps}"
 
 
 def _told(check: Check) -> str:

@@ -16,7 +16,7 @@ from cleave.schedule.splits import chunk_of
 from cleave.schedule.variants import Variant, variants
 from cleave.target import Target
 from cleave.tile.check import check_merge
-from cleave.tile.plan import ONE_LAUNCH, Feed, KernelPlan, Merge, Schedule
+from cleave.tile.plan import ONE_LAUNCH, Feed, KernelPlan, Merge, Mma, Schedule
 from cleave.tile.program import Store, statements
 
 KEPT = 8
@@ -38,6 +38,7 @@ def schedule(
     split: Mapping[str, int] | None = None,
     feed: Feed | None = None,
     multicast: int = 1,
+    mma: Mma | None = None,
     keep: int = KEPT,
 ) -> tuple[Schedule, ...]:
     """Schedules of a candidate, best first by modelled time.
@@ -50,6 +51,7 @@ def schedule(
     split     forces the count of a split, by the name of the axis that was split
     feed      forces how tiles of loops are loaded; "tma" is where it exists the default, and for boxes of arrays only
     multicast  blocks of a cluster that fetch for one another the boxes that all of them read; 1: each its own
+    mma       forces the instructions of matmuls; "wgmma" reads tiles of boxes, so it comes with feed "tma"
     keep      how many schedules to return; half as many bindings of each first kernel are considered
 
     Errors: a dim without value, an unknown name, a size that the axis can't have; no skeleton that can express the
@@ -58,7 +60,11 @@ def schedule(
     if keep < 1:
         raise ScheduleError(f"keep {keep}: allowed is >= 1", location=candidate.name)
     request = make_request(
-        candidate, target, bind, config or Config(), Forced(tile or {}, skeleton, merge, split or {}, feed, multicast)
+        candidate,
+        target,
+        bind,
+        config or Config(),
+        Forced(tile or {}, skeleton, merge, split or {}, feed, multicast, mma),
     )
     found: list[Schedule] = []
     for variant in variants(request):
@@ -117,7 +123,8 @@ def _assembled(s: Setting, chosen: Sequence[Kernel]) -> Schedule:
         graph=r.candidate.graph,
         target=r.target,
         kernels=tuple(
-            KernelPlan(k.program, k.binding, k.skeleton.name, _notes(k), r.chain, r.feed(k.skeleton)) for k in chosen
+            KernelPlan(k.program, k.binding, k.skeleton.name, _notes(k), r.chain, r.feed(k.skeleton, k.binding))
+            for k in chosen
         ),
         temporaries=v.partition.temporaries,
         merge=v.merge,

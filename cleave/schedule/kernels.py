@@ -176,7 +176,8 @@ def _bindings(
                     f"{blocks}, and a tile of a loop that does not depend on it"
                 )
                 continue
-            yield replaced(binding, multicast=shared) if shared is not None else binding
+            bound = replaced(binding, mma=r.forced.mma or "mma.sync")
+            yield replaced(bound, multicast=shared) if shared is not None else bound
     except ScheduleError as error:
         r.errors.append(error)
 
@@ -188,7 +189,10 @@ def _costed(s: Setting, lowered: Lowered, placement: Placement, binding: Binding
         r.reject(why[0])
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
-    work = program_work(lowered.program, binding, s.dims(chunk), r.feed(skeleton))
+    work = program_work(lowered.program, binding, s.dims(chunk), r.feed(skeleton, binding))
+    if binding.mma == "wgmma" and work.unboxed:
+        r.reject(f"wgmma reads its second operand from boxes: {', '.join(work.unboxed)} does not come in boxes")
+        return None
     too_much = refusal(work, r.target, binding.warps)
     if too_much is not None:
         r.reject(too_much)

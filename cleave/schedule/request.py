@@ -16,7 +16,7 @@ from cleave.ir.index import evaluate, show
 from cleave.schedule.placement import Sizes
 from cleave.schedule.splits import base_extent
 from cleave.target import Target
-from cleave.tile.plan import Chain, Feed, Merge
+from cleave.tile.plan import Binding, Chain, Feed, Merge, Mma
 from cleave.tile.skeleton import SKELETONS, Skeleton
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Forced:
     """Choices that the caller made: tiles by axis name, a skeleton, a merge, split counts by axis or symbol name, and
-    how tiles of loops are loaded, and by how many blocks at once."""
+    how tiles of loops are loaded, and by how many blocks at once; the instructions of matmuls."""
 
     tile: Mapping[str, int] = field(default_factory=dict[str, int])
     skeleton: str | None = None
@@ -37,6 +37,7 @@ class Forced:
     split: Mapping[str, int] = field(default_factory=dict[str, int])
     feed: Feed | None = None
     multicast: int = 1
+    mma: Mma | None = None
 
 
 @dataclass
@@ -70,10 +71,10 @@ class Request:
     def chain(self) -> Chain:
         return "registers" if self.config.ablation.layout_propagation else "shared"
 
-    def feed(self, skeleton: Skeleton) -> Feed:
+    def feed(self, skeleton: Skeleton, binding: Binding) -> Feed:
         """How the tiles of loops are to be loaded: as forced, or the best way that the target has."""
         allowed = self.target.facts.features
-        if self.forced.multicast > 1:
+        if self.forced.multicast > 1 or binding.mma == "wgmma":
             return "tma"
         return self.forced.feed or next(f for f in skeleton.feeds if f in allowed)
 
@@ -114,6 +115,7 @@ def make_request(
     skeletons = _skeletons(candidate, target, forced.skeleton)
     _check_feed(candidate, target, forced.feed, skeletons)
     _check_multicast(candidate, target, forced)
+    _check_mma(candidate, target, forced, skeletons)
     return Request(candidate, target, shape, fixed, config, forced, skeletons, folds)
 
 
@@ -148,6 +150,14 @@ def _check_multicast(c: Candidate, target: Target, forced: Forced) -> None:
         raise ScheduleError(
             f"multicast with merge {forced.merge!r}: allowed are second-launch, last-arriving", location=c.name
         )
+
+
+def _check_mma(c: Candidate, target: Target, forced: Forced, skeletons: tuple[Skeleton, ...]) -> None:
+    allowed = [m for m in dict.fromkeys(m for k in skeletons for m in k.mmas) if m in target.facts.features]
+    if forced.mma is not None and forced.mma not in allowed:
+        raise ScheduleError(f"mma {forced.mma!r} on {target.arch}: allowed are {', '.join(allowed)}", location=c.name)
+    if forced.mma == "wgmma" and forced.feed not in (None, "tma"):
+        raise ScheduleError(f"wgmma with feed {forced.feed!r}: allowed is 'tma'", location=c.name)
 
 
 def _bound_dims(c: Candidate, bind: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

@@ -38,6 +38,10 @@ Feed = Literal["cp.async", "tma"]
 """How tiles of loops reach shared memory: each thread copies chunks, or one asks the copy engine for boxes."""
 
 
+Mma = Literal["mma.sync", "wgmma"]
+"""Instructions of a matmul: a warp's, of fragments in registers; or a warpgroup's, which read tiles of boxes."""
+
+
 @dataclass(frozen=True)
 class Chunk:
     """The chunk length of a split, computed by the host at each call: whole tiles, and ``count * length >= extent``.
@@ -77,6 +81,7 @@ class Binding:
 
     ``teams``: groups of warps that divide the trips of the outermost loops; each has all rows of the block.
     ``row_tiles``: sets of sixteen rows that each warp owns. ``multicast``: what blocks fetch for one another.
+    ``mma``: the instructions of every matmul.
     """
 
     tiles: Mapping[Axis, int]
@@ -86,6 +91,7 @@ class Binding:
     teams: int = 1
     row_tiles: int = 1
     multicast: Multicast | None = None
+    mma: Mma = "mma.sync"
 
     @property
     def warps_a_team(self) -> int:

@@ -1,6 +1,7 @@
 """Skeletons as data: what each kernel template can express, and where it exists.
 
-``cta-ring``   all warps of a block share a ring of shared-memory tiles; each warp owns 16 rows; mma.sync m16n8k16.
+``cta-ring``   all warps of a block share a ring of shared-memory tiles; each warp owns 16 rows; mma.sync m16n8k16, or
+wgmma by each four of them.
 ``warp-ring``  the same, but the warps form several teams along the reduction: each has all rows of the block, a ring
 of its own and every so-manieth trip; the fold's carry joins their states. For few rows, where memory is the limit.
 """
@@ -12,8 +13,11 @@ from dataclasses import dataclass
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Reduce
-from cleave.tile.plan import Binding, Feed, Merge
+from cleave.tile.plan import Binding, Feed, Merge, Mma
 from cleave.tile.program import Contract, Let, Loop, Program, TileTerm, Update, statements
+
+WARPGROUP = 4
+"""Warps that execute a wgmma together, side by side along the rows."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Skeleton:
     feeds            how tiles of loops may be loaded, the best first; a target need not have all
     stages           slots of a ring, the usual ones first
     rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
+    mmas             instructions of its matmuls, the usual ones first; a target need not have all
     row_tiles        how many times as many a warp may own: more of them read each tile of the other operand less often
     column_multiple  columns of a fragment, and elements of a contracted tile, come in multiples of this
     vector_bytes     rows of a tile fed asynchronously start at multiples of this, on an axis whose elements lie side
@@ -43,6 +48,7 @@ class Skeleton:
     stages: tuple[int, ...]
     teams: tuple[int, ...] = (1,)
     row_tiles: tuple[int, ...] = (1,)
+    mmas: tuple[Mma, ...] = ("mma.sync", "wgmma")
 
 
 SKELETONS: dict[str, Skeleton] = {
@@ -99,6 +105,13 @@ def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Ite
         yield f"{binding.row_tiles * skeleton.rows_per_warp} rows a warp, allowed are {allowed}"
     elif rows != skeleton.rows_per_warp * binding.row_tiles * binding.warps_a_team:
         yield f"{rows} rows for {binding.warps_a_team} warps of {skeleton.rows_per_warp * binding.row_tiles}"
+    if binding.mma not in skeleton.mmas:
+        yield f"{binding.mma}, allowed are {', '.join(skeleton.mmas)}"
+    elif binding.mma == "wgmma" and (binding.warps_a_team % WARPGROUP or binding.row_tiles > 1):
+        yield (
+            f"wgmma by teams of {binding.warps_a_team} warps of {binding.row_tiles * skeleton.rows_per_warp} rows: "
+            f"allowed are multiples of {WARPGROUP} warps, of {skeleton.rows_per_warp} rows"
+        )
     if binding.stages not in skeleton.stages:
         yield f"{binding.stages} stages, allowed are {', '.join(map(str, skeleton.stages))}"
 

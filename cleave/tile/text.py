@@ -105,6 +105,7 @@ def _binding_line(k: KernelPlan) -> str:
     rows = f" of {16 * k.binding.row_tiles} rows" if k.binding.row_tiles > 1 else ""
     warps = f"{k.binding.warps} warps{rows}{teams}, {k.binding.stages} stages"
     feed = "; boxes by tma" if k.feed == "tma" else ""
+    mma = "" if k.binding.mma == "mma.sync" else f"; {k.binding.mma}"
     if k.binding.multicast is not None:
         feed += f", fetched together by {k.binding.multicast.blocks} blocks along {k.binding.multicast.axis.name}"
-    return f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {warps}{chain}{feed}"
+    return f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {warps}{mma}{chain}{feed}"

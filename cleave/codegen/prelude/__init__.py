@@ -12,9 +12,11 @@ KERNEL_MARK = "// ---- kernel\n"
 
 
 @cache
-def device_prelude(feed: Feed = "cp.async") -> str:
-    """CUDA C++, ending in ``KERNEL_MARK``."""
-    return _text("device.cuh") + (_text("bulk.cuh") if feed == "tma" else "") + _common(feed)
+def device_prelude(feed: Feed = "cp.async", instructions: str = "") -> str:
+    """CUDA C++, ending in ``KERNEL_MARK``. ``instructions``: of the warpgroups, see ``codegen.warpgroup``."""
+    boxes = _text("bulk.cuh") if feed == "tma" else ""
+    groups = _text("warpgroup.cuh") + instructions if instructions else ""
+    return _text("device.cuh") + boxes + groups + _common(feed)
 
 
 @cache

@@ -17,3 +17,37 @@ template <class... C> DEV void copy_box_to_all(u32 to, const TensorMap& map, u32
   const int all[] = {coordinates...};
   copy_box_at(to, map.words, at, mask, all, (int)sizeof...(C));
 }
+
+// ---- warpgroups: the names of warpgroup.cuh. A thread computes what it holds of the result.
+void warpgroup_begin();
+void warpgroup_end();
+float tile_element(u64 descriptor, bool transposed, int row, int k, bool is_bf16);
+template <int N> DEV void registers_settle(float (&)[N][4]) {}
+template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
+  const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
+  return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62;
+}
+template <class T> struct IsBf16 { static const bool value = false; };
+template <> struct IsBf16<bf16> { static const bool value = true; };
+template <class T, int WIDTH, bool TRANSPOSED> DEV void warpgroup_multiply(float (&d)[WIDTH / 8][4], const u32 (&a)[4], u64 b, bool keep) {
+  memcpy(exchange(), a, 16);
+  const int half = meet(), g = thread_index() % 32 / 4, t = thread_index() % 4;
+  for (int n = 0; n < WIDTH / 8; n++)
+    for (int e = 0; e < 4; e++) {
+      float sum = keep ? d[n][e] : 0.f;
+      for (int k = 0; k < 16; k++)
+        sum += part<T>(exchange_of(half, g * 4 + (k % 8) / 2)[(e >> 1) + 2 * (k >= 8)], k & 1) *
+               tile_element(b, TRANSPOSED, n * 8 + t * 2 + (e & 1), k, IsBf16<T>::value);
+      d[n][e] = sum;
+    }
+}
+template <class T, int WIDTH, bool TRANSPOSED> DEV void warpgroup_multiply_tiles(float (&d)[WIDTH / 8][4], u64 a, u64 b, bool keep) {
+  const int g = thread_index() % 128 / 32 * 16 + thread_index() % 32 / 4, t = thread_index() % 4;
+  for (int n = 0; n < WIDTH / 8; n++)
+    for (int e = 0; e < 4; e++) {
+      float sum = keep ? d[n][e] : 0.f;
+      for (int k = 0; k < 16; k++)
+        sum += tile_element(a, false, g + 8 * (e >> 1), k, IsBf16<T>::value) * tile_element(b, TRANSPOSED, n * 8 + t * 2 + (e & 1), k, IsBf16<T>::value);
+      d[n][e] = sum;
+    }
+}

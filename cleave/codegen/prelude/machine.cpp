@@ -431,6 +431,33 @@ static bool land_one() {
   return true;
 }
 
+const float* half_table();
+// ---- warpgroups: four warps begin together, and the tensor cores read tiles as the copy engine writes them
+void warpgroup_begin() {
+  if (machine.threads % 128) fail("thread %d: %d threads are no warpgroups", machine.current, machine.threads);
+  meet();
+}
+void warpgroup_end() { meet(); }
+// ``row``: of the operand without the contracted axis; transposed: it is contiguous.
+float tile_element(u64 descriptor, bool transposed, int row, int k, bool is_bf16) {
+  const int width = 256 >> (descriptor >> 62), leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+  u32 at = (u32)(descriptor & 0x3fff) << 4;
+  if (transposed) at += row / (width / 2) * leading + k / 8 * stride + k % 8 * width + row % (width / 2) * 2;
+  else at += row / 8 * stride + row % 8 * width + k * 2;
+  at ^= at >> 3 & (u32)(width - 16);
+  note_read(at, 2);
+  const Cell& cell = machine.cells[at / 2];
+  if (cell.written > std::max(self().fence, machine.fibers[cell.write_thread < 0 ? machine.current : cell.write_thread].fence))
+    fail("race: thread %d multiplies shared byte %u, no fence after ordinary writes", machine.current, at);
+  u16 bits;
+  memcpy(&bits, &machine.shared[at], 2);
+  if (!is_bf16) return half_table()[bits];
+  const u32 wide = (u32)bits << 16;
+  float x;
+  memcpy(&x, &wide, 4);
+  return x;
+}
+
 // ---- integers that do not fit: g++ calls these where it is told to check signed arithmetic
 #define OVERFLOWS(name, what) extern "C" void __ubsan_handle_##name(void*, void*, void*) { fail("thread %d: " what, machine.current); }
 extern "C" void __ubsan_handle_negate_overflow(void*, void*) { fail("thread %d: an integer has no negative", machine.current); }
