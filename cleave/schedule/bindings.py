@@ -18,8 +18,11 @@ from cleave.tile.program import Contract, Program, loops, tile_terms
 from cleave.tile.skeleton import Skeleton
 
 LOOP_TILES = (32, 64, 128)
-COLUMN_TILES = (32, 64, 128)
-"""The last one for matmuls only: elementwise fragments of 128 columns cost registers and save no traffic."""
+COLUMN_TILES = (32, 64, 128, 256)
+"""The last two for matmuls only: elementwise fragments of 128 columns cost registers and save no traffic."""
+
+WARP_COLUMNS = 128
+"""Columns up to which mma.sync is considered: wider tiles are for warpgroups, whose operand lies in shared memory."""
 
 SLICE = 16
 """Elements of an output axis that a loop which only stores takes at once."""
@@ -35,14 +38,13 @@ def bindings(
     fixed |= {a: _whole_tile(a, sizes, skeleton, tile) for a in program.whole}
     fixed |= {a: _row_tile(a, sizes, tile) for a in placement.rows[1:]}
     choices = [_options(a, LOOP_TILES, sizes, skeleton, tile) for a in inside]
-    wide = COLUMN_TILES if any(isinstance(t, Contract) for t in tile_terms(program)) else COLUMN_TILES[:-1]
+    wide = COLUMN_TILES if any(isinstance(t, Contract) for t in tile_terms(program)) else COLUMN_TILES[:2]
     choices += [_options(a, wide, sizes, skeleton, tile) for a in columns]
-    stages = skeleton.stages if max(skeleton.teams) > 1 else skeleton.stages[:2]
     for (warps, teams, row_tiles), first in _row_tiles(placement, sizes, skeleton, tile):
         for chosen in product(*choices):
             sized = dict(zip((*inside, *columns), chosen, strict=True))
             tiles = {**fixed, **sized, **({placement.rows[0]: first} if placement.rows else {})}
-            for count in stages:
+            for count in skeleton.stages:
                 yield Binding(tiles, placement.rows, warps, count, teams, row_tiles)
 
 

@@ -12,7 +12,7 @@ from cleave.cost.time import modelled, refusal
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.index import evaluate
-from cleave.schedule.bindings import SLICE, bindings
+from cleave.schedule.bindings import SLICE, WARP_COLUMNS, bindings
 from cleave.schedule.lower import Lowered, lower
 from cleave.schedule.partition import Piece
 from cleave.schedule.placement import Placement, Sizes, placements
@@ -22,9 +22,9 @@ from cleave.schedule.sharers import multicast
 from cleave.schedule.splits import base_extent, merge_roles
 from cleave.schedule.variants import Variant
 from cleave.tile.check import finer_tiles
-from cleave.tile.plan import Binding
-from cleave.tile.program import Program, program_axes
-from cleave.tile.skeleton import Skeleton, refusals
+from cleave.tile.plan import Binding, Mma
+from cleave.tile.program import Contract, Program, program_axes, tile_terms
+from cleave.tile.skeleton import Skeleton, has_warpgroups, refusals
 
 MANY_ROWS = 512
 """Rows of one batch element above which dividing the reduction among warps is not considered."""
@@ -176,10 +176,27 @@ def _bindings(
                     f"{blocks}, and a tile of a loop that does not depend on it"
                 )
                 continue
-            bound = replaced(binding, mma=r.forced.mma or "mma.sync")
-            yield replaced(bound, multicast=shared) if shared is not None else bound
+            for mma in _instructions(r, program, binding, skeleton):
+                yield replaced(binding, mma=mma, multicast=shared)
     except ScheduleError as error:
         r.errors.append(error)
+
+
+def _instructions(r: Request, program: Program, binding: Binding, skeleton: Skeleton) -> Iterator[Mma]:
+    """Those forced; else all that the target has, those of warpgroups only where boxes may be asked for."""
+    if not any(isinstance(t, Contract) for t in tile_terms(program)):
+        yield "mma.sync"
+    elif r.forced.mma is not None:
+        yield r.forced.mma
+    else:
+        widest = max((binding.tile(a) for a in program.grid if a not in binding.rows), default=1)
+        for mma in skeleton.mmas:
+            if mma == "mma.sync" and widest > WARP_COLUMNS:
+                continue
+            if mma == "wgmma" and (r.forced.feed not in (None, "tma") or not has_warpgroups(binding)):
+                continue
+            if mma in r.target.facts.features:
+                yield mma
 
 
 def _costed(s: Setting, lowered: Lowered, placement: Placement, binding: Binding, skeleton: Skeleton) -> Kernel | None:

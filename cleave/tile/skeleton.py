@@ -107,13 +107,18 @@ def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Ite
         yield f"{rows} rows for {binding.warps_a_team} warps of {skeleton.rows_per_warp * binding.row_tiles}"
     if binding.mma not in skeleton.mmas:
         yield f"{binding.mma}, allowed are {', '.join(skeleton.mmas)}"
-    elif binding.mma == "wgmma" and (binding.warps_a_team % WARPGROUP or binding.row_tiles > 1):
+    elif binding.mma == "wgmma" and not has_warpgroups(binding):
         yield (
             f"wgmma by teams of {binding.warps_a_team} warps of {binding.row_tiles * skeleton.rows_per_warp} rows: "
             f"allowed are multiples of {WARPGROUP} warps, of {skeleton.rows_per_warp} rows"
         )
     if binding.stages not in skeleton.stages:
         yield f"{binding.stages} stages, allowed are {', '.join(map(str, skeleton.stages))}"
+
+
+def has_warpgroups(binding: Binding) -> bool:
+    """Whether a team's warps make warpgroups, each with 64 rows side by side."""
+    return binding.warps_a_team % WARPGROUP == 0 and binding.row_tiles == 1
 
 
 def columns(axes: tuple[Axis, ...], binding: Binding) -> tuple[Axis, ...]:

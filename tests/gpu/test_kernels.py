@@ -27,6 +27,7 @@ from tests.null import codegen_cases as cases
 from tests.null import scheduled_candidates, team_cases
 from tests.null import test_codegen_boxes as box_cases
 from tests.null import test_multicast as multicast_cases
+from tests.null import test_warpgroups as warpgroup_cases
 from tests.null.test_codegen_rows import LARGER
 from tests.null.test_codegen_scheduled import SPLIT
 
@@ -85,6 +86,30 @@ def test_tiles_in_boxes_equal_the_graph_and_the_emulator(name, rng):
 @pytest.mark.parametrize("name", multicast_cases.CASES)
 def test_boxes_that_blocks_fetch_together_equal_the_graph_and_the_emulator(name, rng):
     agrees(multicast_cases.CASES[name](), "sm_90a", rng)
+
+
+@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")
+@pytest.mark.parametrize("name", warpgroup_cases.CASES)
+def test_matmuls_by_warpgroups_equal_the_graph_and_the_emulator(name, rng):
+    agrees(warpgroup_cases.CASES[name](), "sm_90a", rng)
+
+
+@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")
+@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
+@pytest.mark.parametrize("name", warpgroup_cases.SCHEDULED)
+def test_schedules_of_warpgroups_are_right(name, skeleton, rng):
+    case = warpgroup_cases.SCHEDULED[name]()
+    origin = case.candidate.origin
+    for plan in schedule(case.candidate, device.target(), case.shape, mma="wgmma", skeleton=skeleton):
+        run = emit(plan)
+        sizes = {**case.draw(rng), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+        known = {**{s.name: s.value for s in origin.symbols if s.value is not None}, **sizes}
+        dims = {s.name: known[s.name] for s in origin.symbols}
+        arrays = {n: np.clip(a, -2, 2).astype(np.float16) for n, a in case.inputs(rng, known).items()}
+        result = check_executable(
+            lambda given, out, run=run, dims=dims: run(**given, **dims, out=out), origin, arrays, sizes
+        )
+        assert result.outcome is Outcome.PASSED, f"{sizes}: {result}"
 
 
 @pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="boxes need sm_90a")

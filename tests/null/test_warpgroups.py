@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cleave import nn
+from cleave.candidate import Candidate
 from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
-from cleave.errors import ScheduleError
+from cleave.errors import CodegenError, ScheduleError
+from cleave.ir.graph import Graph
 from cleave.ir.text import parse_graph
 from cleave.schedule import schedule
-from cleave.search import search
 from cleave.target import Target
-from cleave.tile.plan import Merge
+from cleave.tile.plan import Schedule
+from cleave.tile.saved import load_schedules
 from tests.null import codegen_cases as cases
-from tests.null import scheduled_candidates, team_cases
+from tests.null import scheduled_candidates
 from tests.null.codegen_cases import Case
 from tests.null.test_codegen import check
 from tests.null.test_codegen_boxes import boxed
 from tests.null.test_codegen_mutants import is_caught
+from tests.null.test_codegen_scheduled import agrees
 
 H200 = Target("sm_90a")
 
@@ -81,6 +86,7 @@ CASES = {
     "matmul, k contiguous, one step a slab": lambda: transposed(64, k=16),
     "attention": attention,
     "attention, head 128": lambda: attention("full", head=128, t=64),
+    "attention, as many keys as the head is wide": lambda: attention("full", t=64),
     "attention, two warpgroups": lambda: attention("window", head=32, rows=128),
     "attention, two teams": lambda: attention(teams=2),
 }
@@ -95,3 +101,118 @@ def test_the_emulated_kernel_equals_the_graph(name: str, rng: np.random.Generato
     assert operator.kernels[0].architectures == ("sm_90a",)
     for sizes in case.sizes:
         check(operator, case.schedule.graph, case, sizes, rng)
+
+
+def test_no_fragment_outlives_a_trip() -> None:
+    """ptxas gives the registers that a wgmma of every trip reads to other values of the loop."""
+    plain = attention("full", t=64).schedule
+    for plan in (attention("full", t=64).schedule, attention("full", head=128, t=64).schedule):
+        assert "_held" not in generate(plan).kernels[0].text
+    first = dataclasses.replace(plain.kernels[0].binding, mma="mma.sync")
+    kept = dataclasses.replace(plain, kernels=(dataclasses.replace(plain.kernels[0], binding=first),))
+    assert "_held" in generate(kept).kernels[0].text
+
+
+def test_everything_compiles_without_spills() -> None:
+    jobs = [(k, "sm_90a") for make in CASES.values() for k in generate(make().schedule).kernels]
+    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
+        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
+        r = made.resources
+        assert (r.spill_stores, r.spill_loads, r.local_bytes) == (0, 0, 0), f"{kernel.entry} for {arch}: {r}"
+
+
+MUTANTS = {
+    "the first step only": ("matmul", r"kk % 4 \* 32", "0"),
+    "the first slab only": ("matmul, several slabs", r"kk / 4 \* \d+", "0"),
+    "slabs lie elsewhere": ("matmul, several slabs", r"(kk \* 2048), 16384", r"\1, 8192"),
+    "rows lie elsewhere": ("matmul", r"(16), 1024\)", r"\1, 512)"),
+    "another swizzle": ("matmul", r"matrix_descriptor<128>", "matrix_descriptor<64>"),
+    "not transposed": ("matmul", r"<f16, 64, true>", "<f16, 64, false>"),
+    "rows of the first warpgroup": ("matmul, two warpgroups", r"warp / 4 \*", "0 *"),
+    "what was there is kept": ("attention", r"kk > 0", "true"),
+    "nothing is kept": ("matmul", r", true\);(?=\n *\}\n *warpgroup_end)", ", kk > 0);"),
+    "nobody waits for the boxes": ("matmul", r"mbarrier_wait\([^;]*;", ";"),
+    "boxes land while a slot is read": (
+        "matmul",
+        r"warpgroup_end\(\);([^}]*)block_barrier\(\);",
+        r"warpgroup_end();\1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_caught(name: str, rng: np.random.Generator) -> None:
+    case, pattern, by = MUTANTS[name]
+    assert re.search(pattern, generate(CASES[case]().schedule).kernels[0].text.split(KERNEL_MARK)[1])
+    assert is_caught(CASES[case](), pattern, by, rng)
+
+
+def test_a_schedule_says_so_and_comes_back(tmp_path: Path) -> None:
+    plan = matmul(64).schedule
+    assert "2 stages; wgmma; boxes by tma" in plan.text()
+    plan.save(tmp_path / "schedule.json")
+    assert load_schedules(tmp_path / "schedule.json") == (plan,)
+
+
+# ---- asked of the scheduler
+
+
+def is_grouped(plan: Schedule) -> bool:
+    return any(k.binding.mma == "wgmma" and k.feed == "tma" for k in plan.kernels)
+
+
+def of_weights(g: Graph) -> scheduled_candidates.Case:
+    """A graph whose weights are known, any number of rows."""
+    return scheduled_candidates.Case(Candidate(g.name, g, g), {"m": 100}, {"m": 150})
+
+
+SCHEDULED = {
+    "attention": scheduled_candidates.CASES["attention of any group"],
+    "flash decoding": scheduled_candidates.CASES["flash decoding of any group"],
+    "matmul": lambda: of_weights(nn.matmul(n=192, k=456)),
+    "swiglu": lambda: of_weights(nn.swiglu(n=80, k=392)),
+    "norm in front of a matmul": lambda: of_weights(nn.rmsnorm_matmul(n=64, k=456)),
+}
+
+
+@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_warpgroups_that_are_asked_for_are_right(name: str, skeleton: str, rng: np.random.Generator) -> None:
+    case = SCHEDULED[name]()
+    plan = schedule(case.candidate, H200, case.shape, mma="wgmma", skeleton=skeleton)[0]
+    assert is_grouped(plan)
+    sizes = {**case.draw(rng), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+    assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
+def test_large_matmuls_and_prefill_are_for_warpgroups_and_few_rows_are_not() -> None:
+    case = scheduled_candidates.CASES["attention of any group"]()
+    few = schedule(case.candidate, H200, {**case.shape, "s": 1})[0]
+    many = schedule(case.candidate, H200, {**case.shape, "s": 4096, "t": 4096})[0]
+    assert is_grouped(many) and not is_grouped(few)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"mma": "wgmma", "arch": "sm_80"}, "mma 'wgmma' on sm_80: allowed are mma.sync"),
+        ({"mma": "tcgen05"}, "mma 'tcgen05' on sm_90a: allowed are mma.sync, wgmma"),
+        ({"mma": "wgmma", "feed": "cp.async"}, "wgmma with feed 'cp.async': allowed is 'tma'"),
+        ({"mma": "wgmma", "tile": {"i": 32}}, "wgmma by teams of 2 warps of 16 rows: allowed are multiples of 4 warps"),
+        ({"mma": "wgmma"}, "wgmma reads its second operand from boxes: w_1 does not come in boxes"),
+    ],
+)
+def test_instructions_that_can_not_be_are_refused(arguments: dict[str, Any], why: str) -> None:
+    case = scheduled_candidates.CASES["matmul"]()
+    target = Target(arguments.pop("arch", "sm_90a"))
+    with pytest.raises(ScheduleError, match=re.escape(why)):
+        schedule(case.candidate, target, case.shape, **arguments)
+
+
+def test_a_tile_that_is_no_box_is_refused() -> None:
+    case = cases.matmul_bfloat16()
+    plan = case.schedule.kernels[0]
+    binding = dataclasses.replace(plan.binding, mma="wgmma")
+    changed = dataclasses.replace(case.schedule, kernels=(dataclasses.replace(plan, binding=binding),))
+    with pytest.raises(CodegenError, match="wgmma reads b_1_tile, which is no tile of boxes"):
+        generate(changed)
