@@ -446,7 +446,7 @@ def test_tiles_of_loops_come_in_boxes_where_the_target_has_them() -> None:
     c, bind = attention(head=128, value=128).candidate, {"kv": 8, "s": 1, "t": 8192}
     for target, feeds, default in ((H200, ("tma", "cp.async"), "tma"), (A100, ("cp.async",), "cp.async")):
         few = schedule(c, target, bind, skeleton="warp-ring")
-        many = schedule(c, target, {**bind, "s": 2048}, skeleton="cta-ring")
+        many = schedule(c, target, {**bind, "s": 2048}, skeleton="cta-ring", mma="mma.sync")
         assert {k.feed for s in few for k in s.kernels} == {default}
         assert {k.feed for s in many for k in s.kernels} == {"cp.async"}, "one text for both architectures"
         for feed in feeds:
