@@ -56,12 +56,14 @@ class Classes:
     axes: Mapping[str, frozenset[Sexp]]
 
 
-def audit(classes: Classes, meaning: Meaning, chosen: Container[int] | None = None) -> Audit:
+def audit(classes: Classes, meaning: Meaning, chosen: Container[int] | None = None, *, is_huge: bool = False) -> Audit:
     """Evaluate every e-node from the values of its child classes and compare it with its class.
 
     ``chosen``: numbers of the e-nodes to compare, where all are too many; others give a class its value at most.
+    ``is_huge``: whether values are so large that what is left of a difference is rounding.
     """
     values: dict[str, Array] = {}
+    magnitudes: dict[str, Array] = {}
     faults: list[Fault] = []
     waiting, done = tuple(enumerate(classes.nodes)), 0
     while waiting:
@@ -72,12 +74,19 @@ def audit(classes: Classes, meaning: Meaning, chosen: Container[int] | None = No
         for number, node in ready:
             if chosen is not None and number not in chosen and node.eclass in values:
                 continue
-            value = meaning.apply(node.constructor, node.plain, [values[child] for child in node.children])
-            difference = meaning.difference(values.setdefault(node.eclass, value), value)
+            operands = [values[child] for child in node.children]
+            value = meaning.apply(node.constructor, node.plain, operands)
+            magnitude: Array | float = 0.0
+            if is_huge:
+                below = [magnitudes[child] for child in node.children]
+                own = meaning.magnitude(node.constructor, node.plain, operands, below, value)
+                magnitude = own + magnitudes.setdefault(node.eclass, own)
+            known_value = values.setdefault(node.eclass, value)
+            difference = None if known_value is value else meaning.difference(known_value, value, magnitude)
             faults += [Fault(node.constructor, difference)] * (difference is not None)
             done += 1
         waiting = tuple((number, node) for number, node in waiting if not known.issuperset(node.children))
-    return Audit(done, (*faults, *_scope_faults(classes, values, meaning)))
+    return Audit(done, (*faults, *(() if is_huge else _scope_faults(classes, values, meaning))))
 
 
 def _scope_faults(classes: Classes, values: Mapping[str, Array], meaning: Meaning) -> Iterator[Fault]:

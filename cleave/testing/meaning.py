@@ -15,13 +15,22 @@ from cleave.rewrite.sexp import Sexp, show
 from cleave.testing.world import Array, base_of
 
 MONOID_NAMES = {"Sum": "sum", "MaxOf": "max", "MinOf": "min"}
-ROUNDING = 1e-6
-"""Two float64 evaluations of one real number may differ by this, relative to the larger of 1 and the number."""
+ROUNDING, CANCELLING = 1e-6, 1e-11
+"""Two float64 evaluations of one real number may differ by the first, relative to the larger of 1 and the number; or by
+the second, relative to the magnitude of what it was made of.
+"""
+_STEP = 1e-6
 
 
 def map_name(constructor: str) -> str:
     """ExpDiff -> exp_diff."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", constructor).lower()
+
+
+class Arrays(Protocol):
+    """Arrays by number."""
+
+    def __getitem__(self, number: int, /) -> Array: ...
 
 
 class Values(Protocol):
@@ -34,9 +43,9 @@ class Values(Protocol):
     @property
     def slots(self) -> Sequence[Sexp]: ...
     @property
-    def leaves(self) -> Sequence[Array]: ...
+    def leaves(self) -> Arrays: ...
     @property
-    def predicates(self) -> Sequence[Array]: ...
+    def predicates(self) -> Arrays: ...
     @property
     def positions(self) -> Mapping[str, Array]: ...
     @property
@@ -106,19 +115,47 @@ class Meaning:
         values, exists = (np.broadcast_to(x, shape).reshape(joined) for x in (body, inside))
         return selected(part, values, exists, np.rint(rank), first)
 
-    def difference(self, a: Array, b: Array) -> float | None:
+    def magnitude(
+        self,
+        constructor: str,
+        plain: tuple[Sexp, ...],
+        operands: Sequence[Array],
+        magnitudes: Sequence[Array],
+        value: Array,
+    ) -> Array:
+        """How large the numbers are that a value was added up from: its rounding error is a share of that.
+
+        Of a map it is what a relative change of its operands by their magnitudes would make of it.
+        """
+        with np.errstate(all="ignore"):
+            match constructor:
+                case "Red" | "TopK":
+                    over = show(plain[0][0]) if constructor == "Red" else "MaxOf"
+                    found = self._reduce("Sum" if over == "Sum" else "MaxOf", plain[1], magnitudes[0])
+                case "Where":
+                    found = np.where(self.numbers.predicates[int(show(plain[0]))], *magnitudes)
+                case _:
+                    found = np.abs(value)
+                    for number, part in enumerate(magnitudes):
+                        moved = [*operands]
+                        moved[number] = moved[number] + _STEP * part
+                        found = found + np.abs(self.apply(constructor, plain, moved) - value) / _STEP
+            return np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def difference(self, a: Array, b: Array, magnitude: Array | float = 0.0) -> float | None:
         """Greatest difference where both exist: None if equal, NaN if only one of them is NaN somewhere.
 
         Zero times -inf may be part of a product that a rule regroups, below an empty axis: a class of its own, NaN in
         all its members. What is made of it has no value either, and shows if it is said to equal something that has.
         """
-        a, b, inside = np.broadcast_arrays(a, b, self.numbers.exists_for(np.broadcast_shapes(a.shape, b.shape)))
+        inside = self.numbers.exists_for(np.broadcast_shapes(a.shape, b.shape))
+        a, b, inside, slack = np.broadcast_arrays(a, b, inside, magnitude)
         inside = inside & ~(np.isnan(a) & np.isnan(b))
-        a, b = a[inside], b[inside]
+        a, b, slack = a[inside], b[inside], CANCELLING * slack[inside]
         if np.isnan(a).any() or np.isnan(b).any():
             return float("nan")
         with np.errstate(all="ignore"):
-            close: Any = np.isclose(a, b, rtol=ROUNDING, atol=ROUNDING)
+            close: Any = np.isclose(a, b, rtol=ROUNDING, atol=ROUNDING) | (np.abs(a - b) <= slack)
             return None if close.all() else float(np.max(np.abs(a - b)[~close]))
 
     def at_positions(self, value: Array) -> Array:

@@ -35,6 +35,8 @@ class Need:
     """What a term must and must not depend on, and which values its leaves may have.
 
     ``chunked``: axes of which only the chunk index may be free, because the chunk index is going to be reduced.
+    ``positive``: mostly not negative, because an operation around it has no value where it is. ``varies``: along some
+    axis, whichever.
     """
 
     must: frozenset[Sexp] = frozenset()
@@ -42,6 +44,8 @@ class Need:
     masked: bool = False
     param: bool = False
     chunked: tuple[str, ...] = ()
+    positive: bool = False
+    varies: bool = False
 
 
 @dataclass
@@ -54,6 +58,7 @@ class _Conditions:
     )  # name -> (axes | whole | exts, variable)
     params: set[str] = field(default_factory=set[str])
     wanted: list[str] = field(default_factory=list[str])
+    varying: set[str] = field(default_factory=set[str])  # names of sets that are not empty
 
     def __post_init__(self) -> None:
         for fact in self.rule.conditions:
@@ -64,6 +69,8 @@ class _Conditions:
                     self.params.add(variable)
                 case ("Want", str(variable), _):
                     self.wanted.append(variable)
+                case ("!=", str(name), ("set-empty",)):
+                    self.varying.add(name)
                 case _:
                     pass
 
@@ -103,8 +110,10 @@ class _Conditions:
         known = [(put(ax, bindings), inside) for f, v, ax, inside in self.memberships() if (f, v) == ("axes", variable)]
         must = frozenset(ax for ax, inside in known if inside)
         must_not = frozenset(ax for ax, inside in known if not inside)
-        open_chunks = _open_chunks(put(self.instance(), bindings), variable)
-        return Need(must, must_not, masked, variable in self.params, tuple(sorted(open_chunks)))
+        open_chunks = tuple(sorted(_open_chunks(put(self.instance(), bindings), variable)))
+        positive = variable in _under_roots(self.rule.lhs)
+        varies = any(self.sets.get(name) == ("axes", variable) for name in self.varying)
+        return Need(must, must_not, masked and not positive, variable in self.params, open_chunks, positive, varies)
 
     def instance(self) -> Sexp:
         """The left side below the sums that its demand asks for."""
@@ -142,6 +151,16 @@ def _open_chunks(pattern: Sexp, variable: str, around: frozenset[str] = frozense
         name = {base_of(pattern[2])}
         around = around | name if pattern[2][0] == "Outer" else around - name
     return frozenset[str]().union(*(_open_chunks(part, variable, around) for part in pattern))
+
+
+def _under_roots(pattern: Sexp, *, inside: bool = False) -> Iterator[str]:
+    """Variables of which a root or a logarithm is taken, as they are or in a product or a sum."""
+    if isinstance(pattern, str):
+        yield from (pattern,) * inside
+        return
+    inside = pattern[0] in ("Sqrt", "Rsqrt", "Log") or (inside and pattern[0] in ("Mul", "Add", "Recip", "Recip0"))
+    for part in pattern[1:]:
+        yield from _under_roots(part, inside=inside)
 
 
 # ---- strategies -------------------------------------------------------------------------------------------------
@@ -214,6 +233,12 @@ def _related(a: Sexp, b: Sexp) -> bool:
 @st.composite
 def small_terms(draw: st.DrawFn, need: Need) -> Sexp:
     """A leaf, or a few of them; reductions over a ragged axis among them, whose result depends on the owner."""
+    term = draw(_signed_terms(need))
+    return ("Abs", term) if need.positive and draw(st.sampled_from([True] * 7 + [False])) else term
+
+
+@st.composite
+def _signed_terms(draw: st.DrawFn, need: Need) -> Sexp:
     first, other = draw(_leaf(need)), _leaf(replace(need, must=frozenset(), masked=False))
     forms = ["leaf", "leaf", "leaf", "Mul", "Add"]
     forms += [] if need.param else ["Sub", "Sq", "Red", "Where"]
@@ -236,7 +261,10 @@ def _leaf(draw: st.DrawFn, need: Need) -> Sexp:
     found = [
         number
         for number, leaf in enumerate(LEAVES)
-        if (need.param <= leaf.param) and leaf.masked <= need.masked and _fits(leaf.axes, need.must, need.must_not)
+        if need.param <= leaf.param
+        and leaf.masked <= need.masked
+        and need.varies <= bool(leaf.axes)
+        and _fits(leaf.axes, need.must, need.must_not)
     ]
     masked = [number for number in found if LEAVES[number].masked]
     found = masked if masked and draw(st.booleans()) else found

@@ -11,8 +11,8 @@ array, chunk and position in the chunk; positions beyond an extent hold NaN, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -130,8 +130,8 @@ def _set(axes: Iterable[Sexp]) -> str:
 class Sizes:
     """Extents of the plain axes and of k, lengths of u and j for each b, the split counts S and R.
 
-    ``slack`` makes chunks longer than they must be, so that some are empty. Plain extents and counts are at least 2:
-    an array dimension of size 1 means that a value does not depend on it.
+    ``slack`` makes chunks longer than they must be, so that some are empty. An array dimension of size 1 means that a
+    value does not depend on it, so counts are at least 2, and an axis of extent 0 or 1 has positions that do not exist.
     """
 
     extents: dict[str, int]
@@ -169,7 +169,34 @@ DIMENSIONS: tuple[Sexp, ...] = tuple(ax for name in AXES for ax in (pieces(name)
 RANK = len(DIMENSIONS)
 
 
-SCALES = (1.0, 1.0, 1.0, 8.0)
+class Drawn:
+    """Arrays by number, each made when it is first asked for: a term has two or three of all leaves."""
+
+    def __init__(self, draw: Callable[[int], Array]) -> None:
+        self._draw = cache(draw)
+
+    def __getitem__(self, number: int, /) -> Array:
+        return self._draw(number)
+
+
+def resized(at: Sizes, folded: Sequence[str], rng: np.random.Generator) -> Sizes:
+    """The same with axes of equal extents, or with some that have one position or none, a folded one above all."""
+    if rng.random() < EQUAL:
+        extent = int(rng.integers(2, 5))
+        return replace(at, extents=dict.fromkeys(at.extents, extent), lengths=dict.fromkeys(OWNER, (extent,) * extent))
+    extents = {name: int(rng.choice([0, 1, extent], p=ODD)) for name, extent in at.extents.items()}
+    chosen, odd = str(rng.choice(folded)) if folded else "", int(rng.integers(2))
+    if chosen in extents:
+        extents[chosen] = odd
+    lengths = {name: at.lengths[name][: extents[owner]] for name, owner in OWNER.items()}
+    if chosen in OWNER:
+        lengths[chosen] = tuple(odd if rng.random() < EQUAL else length for length in lengths[chosen])
+    return replace(at, extents=extents, lengths=lengths)
+
+
+EQUAL, ODD = 0.3, (0.15, 0.3, 0.55)
+"""Share of equal extents among odd sizes; of the others that of no position, one position, and as many as before."""
+SCALES, HUGE_SCALES = (1.0, 1.0, 1.0, 8.0), (1.0, 1e4, 1e8)
 ZEROS = (0.0, 0.0, 0.0, 0.3)
 """Of each leaf: how large its values are, and the share of zeros. Rules may be wrong at 0 or far from it alone."""
 
@@ -180,8 +207,7 @@ class Numbers:
 
     sizes: Sizes
     seed: int
-    leaves: list[Array] = field(default_factory=list[Array])
-    predicates: list[Array] = field(default_factory=list[Array])
+    is_huge: bool = False
     positions: dict[str, Array] = field(default_factory=dict[str, Array])  # along the dimensions of each axis
     existing: dict[str, Array] = field(default_factory=dict[str, Array])  # position < extent, per owner if ragged
     masks: dict[tuple[bool, ...], Array] = field(default_factory=dict[tuple[bool, ...], Array])
@@ -189,9 +215,8 @@ class Numbers:
     def __post_init__(self) -> None:
         self.positions = {name: self._position(name) for name in AXES}
         self.existing = {name: self.positions[name] < self._extent(name) for name in AXES}
-        rng = np.random.default_rng(self.seed)
-        self.leaves = [self._leaf(leaf, rng) for leaf in LEAVES]
-        self.predicates = [rng.random(self._shape(axes)) < 0.6 for axes in PREDICATES]
+        self.leaves = Drawn(self._leaf)
+        self.predicates = Drawn(self._predicate)
 
     @property
     def slots(self) -> tuple[Sexp, ...]:
@@ -226,7 +251,9 @@ class Numbers:
 
     def _extent(self, name: str) -> Array:
         if name in OWNER:
-            return _along(np.asarray(self.sizes.lengths[name]), dimensions(axis(OWNER[name])))
+            owners = np.zeros(self.positions[OWNER[name]].size, dtype=int)  # more than there are, of an axis of 0 or 1
+            owners[: len(self.sizes.lengths[name])] = self.sizes.lengths[name]
+            return _along(owners, dimensions(axis(OWNER[name])))
         return _along(np.asarray(self.sizes.extents[name]), ())
 
     def _shape(self, names: Iterable[str]) -> tuple[int, ...]:
@@ -236,9 +263,14 @@ class Numbers:
                 shape[d] = self.positions[name].shape[d]
         return tuple(shape)
 
-    def _leaf(self, leaf: Leaf, rng: np.random.Generator) -> Array:
+    def _predicate(self, number: int) -> Array:
+        return np.random.default_rng([self.seed, number, 1]).random(self._shape(PREDICATES[number])) < 0.6
+
+    def _leaf(self, number: int) -> Array:
+        leaf, rng = LEAVES[number], np.random.default_rng([self.seed, number, 0])
         shape = self._shape(leaf.axes)
-        values = rng.uniform(0.3, 1.6, shape) * rng.choice([-1.0, 1.0], shape) * rng.choice(SCALES)
+        scale = rng.choice(HUGE_SCALES if self.is_huge else SCALES)
+        values = rng.uniform(0.3, 1.6, shape) * rng.choice([-1.0, 1.0], shape) * scale
         values = np.where(rng.random(shape) < rng.choice(ZEROS), 0.0, values)
         if leaf.masked:
             values = np.where(rng.random(shape) < 0.4, -np.inf, values)
