@@ -17,7 +17,7 @@ from cleave.codegen.layout import Fragment, Inline, Rounded, Scaled, SharedTile
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Ref, Term
-from cleave.tile.program import Contract, Let
+from cleave.tile.program import Contract, Let, TileTerm
 
 _STEP = 16
 _PAIR_COLUMNS = 16
@@ -78,6 +78,17 @@ def _by_warpgroups(em: Emission, k: Axis, a: Ref, right: SharedTile, target: str
     else:
         rows = em.held.get(a.name) or _fragments(em, a, k, right.dtype, steps)
     warpgroup.multiply(em, target, rows, warpgroup.right(em, right, k), width, steps, fresh=fresh)
+
+
+def is_of_tiles(em: Emission, term: TileTerm) -> bool:
+    """Whether warpgroups read both operands from tiles of boxes."""
+    if not isinstance(term, Contract) or em.binding.mma != "wgmma":
+        return False
+    a, b = operands(em, term)
+    left, right = em.layouts.get(a.name), em.layouts.get(b.name)
+    if not isinstance(left, SharedTile) or not isinstance(right, SharedTile) or a.name in em.held:
+        return False
+    return warpgroup.left(em, left, term.axis) is not None and right.slabs is not None
 
 
 def _fragments(em: Emission, a: Ref, k: Axis, dtype: str, steps: int) -> str:

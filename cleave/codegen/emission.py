@@ -145,6 +145,7 @@ class Emission:
     parts      temporaries that stay in the shared memory of a cluster
     spread     axes whose columns the teams have divided: group n of a fragment is the team's n-th
     feed       how tiles of loops are to be loaded
+    lags       whether the matmuls that are written now go on beyond their trip
     rank       C++ name of a block's number among those that fetch boxes together
     """
 
@@ -170,6 +171,7 @@ class Emission:
     parts: dict[str, ClusterPart] = field(default_factory=dict[str, ClusterPart])
     spread: set[Axis] = field(default_factory=set[Axis])
     feed: Feed = "cp.async"
+    lags: bool = False
     rank: str = "0"
 
     def __post_init__(self) -> None:

@@ -150,6 +150,7 @@ class _Ring:
     """What one loop loads: sources and the addresses of their slots; and what of it comes in boxes.
 
     ``tile`` is the loop variable, ``place`` the position that it sets; ``stride`` leads to the team's next trip.
+    ``lags``: matmuls of a trip that go on while the next trip begins; 0: a trip ends with its matmuls.
     """
 
     tiles: tuple[tuple[feed.Source, SharedTile], ...]
@@ -160,6 +161,7 @@ class _Ring:
     stride: int
     slots: int
     boxes: bulk.Boxes | None
+    lags: int = 0
 
     @property
     def open_groups(self) -> int:
@@ -264,7 +266,20 @@ def _ring(em: Emission, s: Loop, place: str, limits: tuple[str, str], *, parts: 
     boxes = bulk.boxes(em, fetched, slots, s.axis.name) if fetched else None
     first, stride = (f"{limits[0]} + team * {step}", em.binding.teams * step) if parts else (limits[0], step)
     name = em.names.fresh(f"{s.axis.name}_tile")
-    return _Ring(tuple(copied), name, place, first, limits[1], stride, slots, boxes)
+    made = _Ring(tuple(copied), name, place, first, limits[1], stride, slots, boxes)
+    return replace(made, lags=_lag(em, s, made))
+
+
+def _lag(em: Emission, s: Loop, ring: _Ring) -> int:
+    """Sums of matmuls of warpgroups whose operands are all boxes, and nothing else: nobody needs them in the loop."""
+    if em.binding.mma != "wgmma" or ring.boxes is None or ring.tiles or ring.boxes.sharers > 1:
+        return 0
+    inside = {tile.name for tile, _ in ring.places}
+    others = [i for i in s.body if not (isinstance(i, Let) and i.name in inside)]
+    sums = [i for i in others if isinstance(i, Update) and i.accumulator.op == "sum" and i.accumulator.carry is None]
+    if len(sums) != len(others) or not all(contract.is_of_tiles(em, i.term) for i in sums):
+        return 0
+    return len(sums)
 
 
 def _start(em: Emission, ring: _Ring) -> None:
@@ -288,16 +303,19 @@ def _ask_first(em: Emission, ring: _Ring, boxes: bulk.Boxes) -> None:
 
 
 def _ask_next(em: Emission, ring: _Ring, boxes: bulk.Boxes, slot: str, phase: str) -> None:
-    """After a trip: ask for the one that takes its slot, or where others read it too, the slot of the trip before."""
-    if boxes.sharers == 1:
+    """After a trip: ask for the one that takes its slot; or that of the trip before, where others read this one too, or
+    the tensor cores still do."""
+    if boxes.sharers == 1 and not ring.lags:
         _ask(em, ring, boxes, f"{ring.tile} + {ring.slots * ring.stride}", slot)
         return
-    bulk.tell(em, boxes, slot)
+    if boxes.sharers > 1:
+        bulk.tell(em, boxes, slot)
     em.writer.line(f"const int {ring.place} = {ring.tile} + {(ring.slots - 1) * ring.stride};")
     with em.writer.block(f"if ({ring.tile} > {ring.first} && {ring.place} < {ring.high})"):
         before = em.names.fresh("before")
         em.writer.line(f"const int {before} = {slot} == 0 ? {ring.slots - 1} : {slot} - 1;")
-        bulk.wait_empty(em, boxes, before, f"{phase} ^ ({slot} == 0)")
+        if boxes.sharers > 1:
+            bulk.wait_empty(em, boxes, before, f"{phase} ^ ({slot} == 0)")
         bulk.ask(em, boxes, before)
 
 
@@ -342,12 +360,26 @@ def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
             em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {tile.bytes};")
         if ring.boxes is not None:
             bulk.clear_beyond(em, ring.boxes)
-        _trip(em, s)
+        with _lagging(em, ring):
+            _trip(em, s)
         if ring.boxes is not None:
             em.writer.line(em.team.barrier)
             with em.writer.block(bulk.one_thread(em)):
                 _ask_next(em, ring, ring.boxes, slot, phase)
+    if ring.lags:
+        em.writer.line("warpgroup_wait<0>();")
+        em.writer.lines([f"registers_settle({c.name});" for c in s.accumulators])
     _forget(em, s)
+
+
+@contextmanager
+def _lagging(em: Emission, ring: _Ring) -> Generator[None]:
+    """The matmuls of a trip go on when it ends; those of the trip before are over then."""
+    em.lags = ring.lags > 0
+    yield
+    em.lags = False
+    if ring.lags:
+        em.writer.line(f"warpgroup_wait<{ring.lags}>();  // for the trip before")
 
 
 def _steps(em: Emission, s: Loop, ring: _Ring) -> None:

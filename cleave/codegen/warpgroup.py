@@ -69,7 +69,7 @@ def left(em: Emission, tile: SharedTile, k: Axis) -> Operand | None:
 def multiply(em: Emission, target: str, a: Operand | str, b: Operand, width: int, steps: int, *, fresh: bool) -> None:
     """target += A x B, over so many steps. ``a``: a tile, or the C++ name of the fragments of all steps.
 
-    ``fresh``: nothing is in the target yet.
+    ``fresh``: nothing is in the target yet. Where matmuls lag (``Emission.lags``), who wants the target waits for it.
     """
     if width > MOST_COLUMNS:
         raise CodegenError(f"wgmma of {width} columns: allowed are {MOST_COLUMNS}", location=em.location)
@@ -77,12 +77,15 @@ def multiply(em: Emission, target: str, a: Operand | str, b: Operand, width: int
     keep = "kk > 0" if fresh else "true"
     call = "warpgroup_multiply" if isinstance(a, str) else "warpgroup_multiply_tiles"
     first = f"{a}[kk]" if isinstance(a, str) else a.descriptor
-    em.writer.line(f"registers_settle({target});")
+    if not em.lags:
+        em.writer.line(f"registers_settle({target});")
     em.writer.line("warpgroup_begin();")
     with em.writer.unrolled("kk", steps):
         em.writer.line(f"{call}<{kind}>({target}, {first}, {b.descriptor}, {keep});")
-    em.writer.line("warpgroup_end();")
-    em.writer.line(f"registers_settle({target});")
+    em.writer.line("warpgroup_commit();")
+    if not em.lags:
+        em.writer.line("warpgroup_wait<0>();")
+        em.writer.line(f"registers_settle({target});")
 
 
 # ---- definitions

@@ -153,10 +153,19 @@ class _Counter:
         work.unboxed = tuple(sorted(self.second_operands() - self.boxes))
         self.shared(self.program.body, inside=False)
         work.spare_bytes = BOX_ALIGNMENT if self.boxes else FLAG_BYTES
-        work.early = self.binding.stages - (1 if self.boxes and self.binding.multicast is None else 2)
+        at_once = self.boxes and self.binding.multicast is None and not self.lags()
+        work.early = self.binding.stages - (1 if at_once else 2)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         self.count_repeats(environments[0])
         return work
+
+    def lags(self) -> bool:
+        """Whether matmuls of warpgroups go on while the next trip begins: loops do nothing else with what they load."""
+        inside = [i for s in self.every if isinstance(s, Loop) for i in s.body]
+        return self.binding.mma == "wgmma" and all(
+            isinstance(i.term, Load) if isinstance(i, Let) else isinstance(i, Update) and isinstance(i.term, Contract)
+            for i in inside
+        )
 
     def second_operands(self) -> set[str]:
         """Operands of matmuls that have no rows."""

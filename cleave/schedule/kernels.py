@@ -29,6 +29,9 @@ from cleave.tile.skeleton import Skeleton, has_warpgroups, refusals
 MANY_ROWS = 512
 """Rows of one batch element above which dividing the reduction among warps is not considered."""
 
+PIECE = 8
+"""Columns of one group of a fragment: the least that a worker can merge."""
+
 USUAL_CHUNK = 64
 """Tile of a chunk axis while none is chosen yet; only sizes of other axes are read off it."""
 
@@ -156,9 +159,9 @@ def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kerne
 
 def _slice(size: int, workers: int) -> int:
     """Columns of a tile that each of so many workers merges: whole pieces, all alike."""
-    pieces = size // SLICE
+    pieces = size // PIECE
     most = next(n for n in range(-(-pieces // workers), pieces + 1) if pieces % n == 0)
-    return SLICE * most
+    return PIECE * most
 
 
 def _bindings(

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from cleave.codegen.compile import compile_many
 from cleave.codegen.generate import generate
 from cleave.config import Ablation, Config
-from cleave.errors import CleaveError, ScheduleError
+from cleave.errors import CleaveError
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.plan import Feed, Schedule
 from cleave.tile.skeleton import SKELETONS
 from experiments.e04_decode.config import TARGET, Operator, Shape
 from experiments.e04_decode.search import candidate_of, split_counts
-
-MULTICASTS = (2, 4)
-"""Blocks that fetch for one another, tried where few rows make teams worth it."""
 
 
 @dataclass(frozen=True)
@@ -69,25 +65,14 @@ def compiled(plans: Sequence[Schedule]) -> None:
 
 def contenders(graph: str, axis: str, dims: Shape, count: int) -> list[Schedule]:
     """The first ones by modelled time, rings aside: two fifths of the skeleton that the model prefers, a quarter of the
-    other one; the best of each feed, of each multicast; and the best of them with other rings."""
+    other one; the best of each feed and of each instruction; and the best of them with other rings."""
     ranked = sorted(around(graph, axis, dims, count), key=microseconds)
     shapes = different(ranked, lambda s: (s.kernels[0].skeleton, s.merge, *split_counts(s, dims), tiling(s)))
     preferred = [s for s in shapes if s.kernels[0].skeleton == ranked[0].kernels[0].skeleton]
     others = [s for s in shapes if s.kernels[0].skeleton != ranked[0].kernels[0].skeleton]
     mixed = [*preferred[: 2 * count // 5], *others[: count // 4], *ranked]
-    fetched = [*different(ranked, lambda s: s.kernels[0].feed), *_multicasts(ranked)]
-    return list({id(s): s for s in (*fetched, *mixed)}.values())[:count]
-
-
-def _multicasts(ranked: Sequence[Schedule]) -> list[Schedule]:
-    """The best few tilings with each multicast: the model can't tell what it saves."""
-    shared = [s for s in ranked if s.kernels[0].binding.multicast is not None]
-    return [s for blocks in MULTICASTS for s in different([s for s in shared if _blocks(s) == blocks], tiling)[:2]]
-
-
-def _blocks(s: Schedule) -> int:
-    found = s.kernels[0].binding.multicast
-    return 1 if found is None else found.blocks
+    each = [*different(ranked, lambda s: s.kernels[0].feed), *different(ranked, lambda s: s.kernels[0].binding.mma)]
+    return list({id(s): s for s in (*each, *mixed)}.values())[:count]
 
 
 def around(graph: str, axis: str, dims: Shape, count: int) -> Iterator[Schedule]:
@@ -97,9 +82,6 @@ def around(graph: str, axis: str, dims: Shape, count: int) -> Iterator[Schedule]
         feeds: list[Feed] = [f for f in skeleton.feeds if {f} <= target.facts.features]
         for feed in feeds:
             yield from schedule(c, target, dims, skeleton=skeleton.name, feed=feed, keep=2 * count)
-        for blocks in MULTICASTS if "tma" in feeds and max(skeleton.teams) > 1 else ():
-            with suppress(ScheduleError):  # no axis may be divided so
-                yield from schedule(c, target, dims, skeleton=skeleton.name, multicast=blocks, keep=count)
 
 
 def microseconds(s: Schedule) -> float:
@@ -109,7 +91,7 @@ def microseconds(s: Schedule) -> float:
 def tiling(s: Schedule) -> tuple[object, ...]:
     """How a block and its warps divide their work."""
     b = s.kernels[0].binding
-    return (b.teams, b.warps, b.row_tiles, _blocks(s), *sorted((a.name, n) for a, n in b.tiles.items()))
+    return (b.teams, b.warps, b.row_tiles, b.mma, *sorted((a.name, n) for a, n in b.tiles.items()))
 
 
 def different(ranked: Sequence[Schedule], key: Callable[[Schedule], object]) -> list[Schedule]:

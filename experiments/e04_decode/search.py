@@ -75,4 +75,4 @@ def described(s: Schedule, dims: Mapping[str, int]) -> str:
     tiles = " ".join(f"{a.name}{n}" for a, n in sorted(k.binding.tiles.items(), key=lambda p: p[0].name) if n > 1)
     way = "" if s.merge == "none" else f" {s.merge} x {'.'.join(map(str, split_counts(s, dims)))}"
     warps = f"{k.binding.warps}w" + ("" if k.binding.row_tiles == 1 else f"x{16 * k.binding.row_tiles}")
-    return f"{k.skeleton} {k.feed} {k.binding.teams}/{warps} {k.binding.stages}st {tiles}{way}"
+    return f"{k.skeleton} {k.binding.mma} {k.feed} {k.binding.teams}/{warps} {k.binding.stages}st {tiles}{way}"

@@ -207,7 +207,7 @@ def _record(name: str, dims: Shape, contender: str, t: Timing, least: float, our
             "warps": k.binding.warps,
             "teams": k.binding.teams,
             "row_tiles": k.binding.row_tiles,
-            "multicast": 1 if k.binding.multicast is None else k.binding.multicast.blocks,
+            "mma": k.binding.mma,
             "stages": k.binding.stages,
             "modelled_us": ours.plan.modelled.microseconds if ours.plan.modelled else None,
         }

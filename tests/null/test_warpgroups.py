@@ -130,13 +130,12 @@ MUTANTS = {
     "not transposed": ("matmul", r"<f16, 64, true>", "<f16, 64, false>"),
     "rows of the first warpgroup": ("matmul, two warpgroups", r"warp / 4 \*", "0 *"),
     "what was there is kept": ("attention", r"kk > 0", "true"),
-    "nothing is kept": ("matmul", r", true\);(?=\n *\}\n *warpgroup_end)", ", kk > 0);"),
+    "nothing is kept": ("matmul", r", true\);(?=\n *\}\n *warpgroup_commit)", ", kk > 0);"),
     "nobody waits for the boxes": ("matmul", r"mbarrier_wait\([^;]*;", ";"),
-    "boxes land while a slot is read": (
-        "matmul",
-        r"warpgroup_end\(\);([^}]*)block_barrier\(\);",
-        r"warpgroup_end();\1",
-    ),
+    "boxes land in a slot that warps read": ("matmul", r"(warpgroup_wait<1>\(\);[^}]*)block_barrier\(\);", r"\1"),
+    "boxes land in a slot that matmuls read": ("matmul", r"warpgroup_wait<1>\(\);", ""),
+    "boxes land in the slot of this trip": ("matmul", r"_ring \+ before", "_ring + slot"),
+    "boxes land in a slot that one matmul reads": ("attention", r"warpgroup_wait<0>\(\);", ""),
 }
 
 

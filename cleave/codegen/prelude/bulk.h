@@ -20,7 +20,9 @@ template <class... C> DEV void copy_box_to_all(u32 to, const TensorMap& map, u32
 
 // ---- warpgroups: the names of warpgroup.cuh. A thread computes what it holds of the result.
 void warpgroup_begin();
-void warpgroup_end();
+void warpgroup_commit();
+void warpgroup_wait_for(int left);
+template <int LEFT> DEV void warpgroup_wait() { warpgroup_wait_for(LEFT); }
 float tile_element(u64 descriptor, bool transposed, int row, int k, bool is_bf16);
 template <int N> DEV void registers_settle(float (&)[N][4]) {}
 template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {

@@ -30,6 +30,7 @@ struct Fiber {
   bool waiting;          // for a phase of an mbarrier
   std::vector<int> seen; // phases of each mbarrier that it has waited for
   std::vector<View> heard; // of each block of the cluster, at mbarriers that it has waited for
+  std::vector<u32> reading; std::deque<std::vector<u32>> multiplies;  // cells that the tensor cores read for it, by group
 };
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
 struct Team { int arrived, generation; };
@@ -42,6 +43,7 @@ struct Cell {
   long written;             // when an ordinary write came last
   int box, phase;           // the mbarrier and phase of the box that wrote last, -1: none
   bool mbarrier;
+  int multiplied;           // reads of matmuls that nobody has waited for
 };
 struct Told { int rank, phase; View view; };
 struct Mbarrier {
@@ -179,6 +181,7 @@ static void check_write(u32 at, int bytes, bool box) {
   const u32 team = warps_of_team();
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
+    if (cell.multiplied) fail("race: warp %d writes shared byte %u while a matmul reads it", warp, 2 * c);
     if (cell.flying || !waited_for(f, cell)) fail("race: warp %d writes shared byte %u while a copy to it is under way", warp, 2 * c);
     if (box && cell.written > std::max(f.fence, machine.fibers[cell.write_thread < 0 ? machine.current : cell.write_thread].fence))
       fail("race: thread %d asks for a box over shared byte %u, no fence after ordinary writes", machine.current, 2 * c);
@@ -437,7 +440,12 @@ void warpgroup_begin() {
   if (machine.threads % 128) fail("thread %d: %d threads are no warpgroups", machine.current, machine.threads);
   meet();
 }
-void warpgroup_end() { meet(); }
+void warpgroup_commit() { meet(); self().multiplies.emplace_back(); self().multiplies.back().swap(self().reading); }
+void warpgroup_wait_for(int left) {
+  meet();
+  Fiber& f = self();
+  while ((int)f.multiplies.size() > left) { for (u32 c : f.multiplies.front()) machine.cells[c].multiplied--; f.multiplies.pop_front(); }
+}
 // ``row``: of the operand without the contracted axis; transposed: it is contiguous.
 float tile_element(u64 descriptor, bool transposed, int row, int k, bool is_bf16) {
   const int width = 256 >> (descriptor >> 62), leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
@@ -446,7 +454,9 @@ float tile_element(u64 descriptor, bool transposed, int row, int k, bool is_bf16
   else at += row / 8 * stride + row % 8 * width + k * 2;
   at ^= at >> 3 & (u32)(width - 16);
   note_read(at, 2);
-  const Cell& cell = machine.cells[at / 2];
+  Cell& cell = machine.cells[at / 2];
+  cell.multiplied++;
+  self().reading.push_back(at / 2);
   if (cell.written > std::max(self().fence, machine.fibers[cell.write_thread < 0 ? machine.current : cell.write_thread].fence))
     fail("race: thread %d multiplies shared byte %u, no fence after ordinary writes", machine.current, at);
   u16 bits;
@@ -484,7 +494,7 @@ static void start_block(void (*entry)(int)) {
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
     f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.group = 0; f.copies.clear();
-    f.wrote = -1; f.cluster_epoch = 0; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear();
+    f.wrote = -1; f.cluster_epoch = 0; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear(); f.reading.clear(); f.multiplies.clear();
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
     makecontext(&f.context, (void (*)())entry, 1, i);

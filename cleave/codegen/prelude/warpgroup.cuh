@@ -1,9 +1,8 @@
 
-// ---- warpgroups: wgmma (sm_90a). Registers of the result belong to the tensor cores from begin to end.
+// ---- warpgroups: wgmma (sm_90a). Registers of the result belong to the tensor cores until the matmul was waited for.
 DEV void warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEV void warpgroup_end() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+DEV void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int LEFT> DEV void warpgroup_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(LEFT) : "memory"); }
 // The compiler does not know how long: values are in their registers here, and are read from them again.
 template <int N> DEV void registers_settle(float (&d)[N][4]) {
   #pragma unroll
