@@ -368,7 +368,8 @@ def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
                 _ask_next(em, ring, ring.boxes, slot, phase)
     if ring.lags:
         em.writer.line("warpgroup_wait<0>();")
-        em.writer.lines([f"registers_settle({c.name});" for c in s.accumulators])
+        sums = (em.layouts[c.name] for c in s.accumulators)
+        em.writer.lines([f"registers_settle({x.name});" for x in sums if isinstance(x, Fragment)])
     _forget(em, s)
 
 

@@ -143,15 +143,11 @@ DEV void mbarrier_wait(u32 address, int parity) {
     asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
       : "=r"(over) : "r"(address), "r"(parity) : "memory");
   } while (!over); }
-// At another block's mbarrier: an address of the cluster. What this block has read may be overwritten by whoever waits there.
+// At another block's mbarrier: an address of the cluster. What this block has read, and holds in registers, may be overwritten by
+// whoever waits there: no write is published, so neither side needs the scope of the cluster, whose fences reach the whole device.
 DEV void mbarrier_arrive_at(u32 address) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(address) : "memory"); }
-DEV void mbarrier_wait_for_all(u32 address, int parity) {
-  u32 over;
-  do {
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-      : "=r"(over) : "r"(address), "r"(parity) : "memory");
-  } while (!over); }
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(address) : "memory"); }
+DEV void mbarrier_wait_for_all(u32 address, int parity) { mbarrier_wait(address, parity); }
 #define CLEAVE_BOX "cp.async.bulk.tensor."
 #define CLEAVE_TO ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
 DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1) {
