@@ -127,6 +127,8 @@ def words(guard: Sexp, aliases: Mapping[str, Sexp]) -> str:
             return _present(defined(what), _said(element)) or show(guard)
         case ("Want", axis, _):
             return f"the product stands under a sum over {_said(axis)}"
+        case ("Swap", outer, inner, _):
+            return f"reductions over {_said(inner)} and {_said(outer)} are wanted in the other order"
         case ("Param", term):
             return f"{_said(term)} depends on weights only"
         case ("Splittable", axis, _):

@@ -3,6 +3,7 @@
     whole k   what a reader of the index k depends on: {k}, or {k, Outer k S, Inner k S} if k may be split
     exts k    what the extent depends on: what owns a ragged extent; for Inner k S also k and Outer k S
     axes      of a leaf; paxes of a predicate: the whole of every axis in their index expressions
+    place k   the order in which the graph nests reductions, inner ones first; Inner k S, Outer k S, k
 
 Index expressions and predicates are opaque numbers; the rank of a top-k is that of a leaf. Splitting axis k brings one
 count S_k and one chunk length C_k, S_k * C_k >= k.
@@ -89,7 +90,7 @@ def encode(
         tables.terms[t] = _encoded(t, tables, signature)
     splits = _splits(g, names, splittable, pieces)
     lines = [*_axis_facts(names, splits), *_leaf_facts(tables, splits, weights)]
-    lines += _size_facts(names, tables, splits)
+    lines += [*_places(tables, splits), *_size_facts(names, tables, splits)]
     sources = {**tables.terms, **{t: tables.terms[whole_terms[t]] for t in g.terms}}
     bound = _bound(sources[t] for t in g.terms)
     lines += [f"(let {name} {_shown(t, bound, splits)})" for t, name in bound.items()]
@@ -207,6 +208,13 @@ def _axis_facts(names: Mapping[Axis, str], splits: Mapping[str, AxisSplit]) -> l
             lines.append(f"(set (whole {show_axis(ref, splits)}) {_set(depends, splits)})")
             lines.append(f"(set (exts {show_axis(ref, splits)}) {_set(extent, splits)})")
     return lines
+
+
+def _places(tables: _Tables, splits: Mapping[str, AxisSplit]) -> list[str]:
+    """Of the axes that reductions bind; a nest as written is in order, unless another one is in the opposite order."""
+    reduced = dict.fromkeys(tables.refs[t.axis].name for t in tables.terms if isinstance(t, Reduce))
+    parts = [ref for name in reduced for ref in reversed(whole(name, splits))]
+    return [f"(set (place {show_axis(ref, splits)}) {number})" for number, ref in enumerate(parts)]
 
 
 def _size_facts(names: Mapping[Axis, str], tables: _Tables, splits: Mapping[str, AxisSplit]) -> list[str]:

@@ -111,6 +111,7 @@ def facts() -> str:
         lines.append(f"(set (axes (Leaf {number})) {_set(_refined(leaf.axes))})")
         lines += [f"(Param (Leaf {number}))"] * leaf.param
     lines += [f"(set (paxes {number}) {_set(_refined(axes))})" for number, axes in enumerate(PREDICATES)]
+    lines += [f"(set (place {show(ax)}) {number})" for number, ax in enumerate(_refined(AXES))]
     return "\n".join(lines)
 
 
