@@ -34,12 +34,12 @@ class Freed:
         return tuple(sorted(str(i) for i in (*self.symbols.values(), *self.numbers.values())))
 
 
-def literals(g: Graph) -> Freed:
+def literals(g: Graph, above: int = LITERAL) -> Freed:
     """The literal extents of a graph that are worth freeing."""
-    large = [s for s in g.symbols if s.value is not None and s.value > LITERAL]
+    large = [s for s in g.symbols if s.value is not None and s.value > above]
     taken = {s.name for s in g.symbols}
     extents = [*(a.extent for a in g.axes), *(e for b in (*g.inputs, *g.outputs) for e in b.shape)]
-    numbers = {e: e.constant for e in extents if e.constant is not None and e.constant > LITERAL}
+    numbers = {e: e.constant for e in extents if e.constant is not None and e.constant > above}
     return Freed(
         {s: of(Symbol(s.name, 1)) for s in large},
         {e: of(Symbol(_fresh(f"n{value}", taken), 1)) for e, value in numbers.items()},

@@ -10,8 +10,9 @@ starts from is a number or -inf, and no input holds a 0 if something is assumed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,13 @@ from cleave.errors import CleaveError
 from cleave.ir.axis import Axis
 from cleave.ir.generic import Rewriting
 from cleave.ir.graph import Term, axes_in, free
-from cleave.ir.instance import Instance, chunked, greatest_extent
+from cleave.ir.instance import Instance, chunked, footprint, greatest_extent
 from cleave.ir.interp import MOST_AXES, Evaluation, Space, make_space, value
 from cleave.rewrite.rule import Rule
 from cleave.search.decode import Decoder
 from cleave.search.encode import AxisSplit
 from cleave.search.explain import Rewrite
-from cleave.search.small import Small
+from cleave.search.small import MOST_ELEMENTS, Small, narrow_form
 from cleave.search.term import ETerm
 
 Array = NDArray[Any]
@@ -37,6 +38,8 @@ _TOLERANCE = 1e-8
 """Relative to 1 + |value|."""
 _NORMAL = 2
 """Instances with normal numbers."""
+_MOST = 1 << 18
+"""Elements of an array, where the graph can be made narrower."""
 
 
 @dataclass
@@ -52,6 +55,14 @@ class _Place:
         return [a for a in self.at.inputs.values() if a.dtype.kind == "f"]
 
 
+@dataclass(frozen=True)
+class _Form:
+    """Places at which terms of the input graph are tried, and how terms are restated for them."""
+
+    to: Rewriting
+    places: tuple[_Place, ...]
+
+
 @dataclass
 class Checker:
     """Tries the steps of one search; keeps values and verdicts between them."""
@@ -61,53 +72,71 @@ class Checker:
     verdicts: dict[tuple[str, ETerm, ETerm], StepCheck | None] = field(
         default_factory=dict[tuple[str, ETerm, ETerm], StepCheck | None]
     )
-    places: list[_Place] = field(init=False)
-    to: Rewriting = field(init=False)
-
-    def __post_init__(self) -> None:
-        encoding = self.decoder.encoding
-        axes = _order(encoding.graph.axes, encoding.splits)
-        self.to = Rewriting(self.small.freed, axes)
-        fits = len(axes) <= MOST_AXES
-        self.places = [_Place(at, self._space(at, encoding.graph.axes) if fits else None) for at in self._instances()]
-
-    def _instances(self) -> list[Instance]:
-        normal = self.small.instances
-        return [*normal[:_NORMAL], *map(_whole, normal[-1:]), *map(_positive, normal[:1])]
 
     def check(self, r: Rewrite, rule: Rule) -> StepCheck | None:
         """Whether both sides have one value wherever both exist; None if no instance tells."""
         key = (rule.name, r.before, r.after)
         if key not in self.verdicts:
-            terms = [self.decoder.term(t) for t in key[1:]]
-            chunks = [self.decoder.in_chunks(t) for t in terms]
-            sides = (self.to.term(chunks[0]), self.to.term(chunks[1]))
-            given, mentioned = sides[r.backward], [*chunks, *terms]
-            found = [self._compared(sides, given, mentioned, p) for p in self.places if _allowed(rule, p)]
-            self.verdicts[key] = _joined([c for c in found if c is not None])
+            self.verdicts[key] = self._tried(r, rule)
         return self.verdicts[key]
 
+    def _tried(self, r: Rewrite, rule: Rule) -> StepCheck | None:
+        terms = [self.decoder.term(t) for t in (r.before, r.after)]
+        chunks = [self.decoder.in_chunks(t) for t in terms]
+        for form, most in self._forms():
+            sides = (form.to.term(chunks[0]), form.to.term(chunks[1]))
+            places = (p for p in form.places if _allowed(rule, p))
+            found = [self._compared(sides, sides[r.backward], [*chunks, *terms], form, p, most) for p in places]
+            told = [c for c in found if c is not None]
+            if told:
+                return _joined(told)
+        return None
+
+    def _forms(self) -> Iterator[tuple[_Form, int]]:
+        """Where to try a step, and how large its arrays may be there: later ones if those before do not tell."""
+        yield self._usual, _MOST
+        yield self._narrow, _MOST
+        if not self._narrow.places:
+            yield self._usual, MOST_ELEMENTS
+
+    @cached_property
+    def _usual(self) -> _Form:
+        return self._form(self.small)
+
+    @cached_property
+    def _narrow(self) -> _Form:
+        return self._form(narrow_form(self.decoder.encoding.graph))
+
+    def _form(self, small: Small) -> _Form:
+        encoding, normal = self.decoder.encoding, small.instances
+        axes = _order(encoding.graph.axes, encoding.splits)
+        to, fits = Rewriting(small.freed, axes), len(axes) <= MOST_AXES
+        drawn = [*normal[:_NORMAL], *map(_whole, normal[-1:]), *map(_positive, normal[:1])]
+        return _Form(to, tuple(_Place(at, self._space(to, at, encoding.graph.axes) if fits else None) for at in drawn))
+
     def _compared(
-        self, sides: tuple[Term, Term], given: Term, mentioned: Sequence[Term], p: _Place
+        self, sides: tuple[Term, Term], given: Term, mentioned: Sequence[Term], form: _Form, p: _Place, most: int
     ) -> StepCheck | None:
         space, values = p.space, p.values
         if space is None:  # too many axes for one array: only those of the equation
             axes = axes_in(mentioned)
             if len(_order(axes, self.decoder.encoding.splits)) > MOST_AXES:
                 return None
-            space, values = self._space(p.at, axes), {}
+            space, values = self._space(form.to, p.at, axes), {}
+        if footprint(sides, {a: space.environment[a].size for a in space.order}) > most:
+            return None
         try:
             return _difference(*sides, space, values) if _is_regular(given, space, values) else None
         except CleaveError as error:
             return StepCheck(1, float("inf"), f"at {p.at}: {error}")
 
-    def _space(self, at: Instance, axes: Sequence[Axis]) -> Space:
+    def _space(self, to: Rewriting, at: Instance, axes: Sequence[Axis]) -> Space:
         """Some axes of the input graph and both pieces of those that may be split, at small sizes."""
         splits = self.decoder.encoding.splits
         dims = dict(at.dims)
         for split in splits.values():
-            dims |= chunked(split.count, split.chunk, greatest_extent(self.to.axis(split.axis), dims, at.inputs))
-        return make_space(tuple(map(self.to.axis, _order(axes, splits))), at.inputs, dims)
+            dims |= chunked(split.count, split.chunk, greatest_extent(to.axis(split.axis), dims, at.inputs))
+        return make_space(tuple(map(to.axis, _order(axes, splits))), at.inputs, dims)
 
 
 def _order(axes: Iterable[Axis], splits: Mapping[str, AxisSplit]) -> list[Axis]:

@@ -11,13 +11,23 @@ from math import prod
 
 from cleave.ir.generic import Freed, generic_graph, literals
 from cleave.ir.graph import Graph
-from cleave.ir.instance import Instance, fixed_dims, footprint, greatest_extents, shape_of, small_instances
+from cleave.ir.instance import (
+    Instance,
+    fixed_dims,
+    footprint,
+    greatest_extents,
+    shape_of,
+    small_instance,
+    small_instances,
+)
 
 MOST_ELEMENTS = 1 << 22
 """Of an array in an instance with literal extents."""
 
 _FREE = 7
 """About what a free dim has in an instance."""
+_NARROW = (3, 2)
+"""What free dims have where many axes stand together."""
 
 
 @dataclass(frozen=True)
@@ -40,3 +50,10 @@ def small_form(g: Graph) -> Small:
     if max(inputs, footprint(g.terms, greatest_extents(g.axes, known, {}))) > MOST_ELEMENTS:
         return Small(as_it_is, ())
     return Small(as_it_is, tuple(small_instances(g)))
+
+
+def narrow_form(g: Graph) -> Small:
+    """As narrow as tells axes apart, for terms over many of them: short literal extents are free dims as well."""
+    freed = literals(g, above=1)
+    drawn = (small_instance(generic_graph(g, freed), seed, sizes=_NARROW) for seed in range(2))
+    return Small(freed, tuple(at for at in drawn if at is not None))
