@@ -69,26 +69,33 @@ def accumulate(em: Emission, term: Contract, target: str, *, fresh: bool = False
 
 
 def _by_warpgroups(em: Emission, k: Axis, a: Ref, right: SharedTile, target: str, width: int, *, fresh: bool) -> None:
-    steps, tile = em.size(k) // _STEP, em.layouts.get(a.name)
-    rows = None
-    if isinstance(tile, SharedTile) and a.name not in em.held:
-        rows = warpgroup.left(em, tile, k)
-    if isinstance(rows, warpgroup.Operand):
-        em.need(a.name)
+    steps, rows = em.size(k) // _STEP, _rows_in_boxes(em, a, k)
+    if rows is None:
+        left = _fragments(em, a, k, right.dtype, steps)
+    elif rows.tile.dtype != right.dtype:
+        raise _mixed(em, a, rows.tile, right.dtype)
     else:
-        rows = em.held.get(a.name) or _fragments(em, a, k, right.dtype, steps)
-    warpgroup.multiply(em, target, rows, warpgroup.right(em, right, k), width, steps, fresh=fresh)
+        em.need(a.name)
+        left = rows
+    warpgroup.multiply(em, target, left, warpgroup.right(em, right, k), width, steps, fresh=fresh)
 
 
-def is_of_tiles(em: Emission, term: TileTerm) -> bool:
+def _rows_in_boxes(em: Emission, a: Ref, k: Axis) -> warpgroup.Operand | None:
+    tile = em.layouts.get(a.name)
+    return warpgroup.left(em, tile, k) if isinstance(tile, SharedTile) else None
+
+
+def is_of_boxes(em: Emission, term: TileTerm) -> bool:
     """Whether warpgroups read both operands from tiles of boxes."""
     if not isinstance(term, Contract) or em.binding.mma != "wgmma":
         return False
     a, b = operands(em, term)
-    left, right = em.layouts.get(a.name), em.layouts.get(b.name)
-    if not isinstance(left, SharedTile) or not isinstance(right, SharedTile) or a.name in em.held:
-        return False
-    return warpgroup.left(em, left, term.axis) is not None and right.slabs is not None
+    right = em.layouts.get(b.name)
+    return _rows_in_boxes(em, a, term.axis) is not None and isinstance(right, SharedTile) and right.slabs is not None
+
+
+def _mixed(em: Emission, a: Ref, tile: SharedTile, dtype: str) -> CodegenError:
+    return CodegenError(f"matmul of {tile.dtype} {a.name} with {dtype}: one type is needed", location=em.location)
 
 
 def _fragments(em: Emission, a: Ref, k: Axis, dtype: str, steps: int) -> str:
@@ -141,9 +148,7 @@ def _left(em: Emission, a: Ref, k: Axis, dtype: str, name: str = "a") -> _Left:
     match em.layouts.get(a.name):
         case SharedTile() as tile:
             if tile.dtype != dtype:
-                raise CodegenError(
-                    f"matmul of {tile.dtype} {a.name} with {dtype}: one type is needed", location=em.location
-                )
+                raise _mixed(em, a, tile, dtype)
             em.need(a.name)
             return _Left(load_left(em, tile, k, name))
         case Rounded(operand, rounded, column) if rounded == dtype and column is k:

@@ -277,7 +277,7 @@ def _lag(em: Emission, s: Loop, ring: _Ring) -> int:
     inside = {tile.name for tile, _ in ring.places}
     others = [i for i in s.body if not (isinstance(i, Let) and i.name in inside)]
     sums = [i for i in others if isinstance(i, Update) and i.accumulator.op == "sum" and i.accumulator.carry is None]
-    if len(sums) != len(others) or not all(contract.is_of_tiles(em, i.term) for i in sums):
+    if len(sums) != len(others) or not all(contract.is_of_boxes(em, i.term) for i in sums):
         return 0
     return len(sums)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,10 @@ def test_instructions_that_can_not_be_are_refused(arguments: dict[str, Any], why
     target = Target(arguments.pop("arch", "sm_90a"))
     with pytest.raises(ScheduleError, match=re.escape(why)):
         schedule(case.candidate, target, case.shape, **arguments)
+
+
+def test_text_is_the_golden_file(golden: Callable[[str, str], None]) -> None:
+    golden("matmul_warpgroups.cu", generate(matmul(64).schedule).kernels[0].text)
 
 
 def test_a_tile_that_is_no_box_is_refused() -> None:

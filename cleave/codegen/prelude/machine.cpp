@@ -387,7 +387,7 @@ static void ask(Machine& other, u32 to, const Map& map, const u64* words, u32 at
   for (u32 c = to / 2; c < (to + bytes) / 2; c++) {
     Cell& cell = other.cells[c];
     if (cell.mbarrier) fail("thread %d asks for a box over an mbarrier at shared byte %u", machine.current, 2 * c);
-    cell.flying++; cell.box = i; cell.phase = b.phase;
+    cell.flying++; cell.box = i; cell.phase = b.phase; cell.written = 0;
   }
   const std::pair<u32, u32> region = {to, to + (u32)bytes};
   if (std::find(b.boxes.begin(), b.boxes.end(), region) == b.boxes.end()) b.boxes.push_back(region);
