@@ -122,8 +122,8 @@ def _kernel(
             texts = [grid.count_text(em, a, n) for a, n in zip(first.program.grid, counts, strict=True)]
             (merge.meet if way == "spread" else merge.arrive)(em, tiles, texts)
             counters.append(merge.counter(first.program, counts))
-        with merge.slices(em, second, tiles, blocks, _chunk_number(first.program, tiles)) as (here, leave):
-            grid.open_grid(second, here, leave)
+        with merge.slices(em, second, tiles, blocks, _chunk_number(first.program, tiles)) as (here, leave, finer):
+            grid.open_grid(second, here, leave, finer)
             ring.body(second)
         if way == "cluster":
             writer.line("cluster_leave();")

@@ -73,10 +73,11 @@ def _grows(em: Emission, a: Axis) -> bool | None:
     return None
 
 
-def open_grid(em: Emission, tiles: Sequence[str], leave: str = "return;") -> None:
+def open_grid(em: Emission, tiles: Sequence[str], leave: str = "return;", finer: Collection[Axis] = ()) -> None:
     """Positions of the block from its tile numbers; the axes that extents read come first.
 
-    ``leave`` is what it does if its tile lies beyond the end of a row's own extent.
+    ``leave`` is what it does if its tile lies beyond the end: of a row's own extent, or of an axis in ``finer``, whose
+    tiles are parts of others.
     """
     pairs = sorted(zip(em.program.grid, tiles, strict=True), key=lambda pair: _depth(pair[0]))
     for a, tile in pairs:
@@ -86,7 +87,7 @@ def open_grid(em: Emission, tiles: Sequence[str], leave: str = "return;") -> Non
         size, start, last = em.size(a), em.names.fresh(f"{a.name}_start"), em.names.fresh(f"{a.name}_last")
         extent = index_text(em, em.extent(a), At())
         em.writer.line(f"const int {start} = {tile} * {size};")
-        if axes_of(em.extent(a)):
+        if axes_of(em.extent(a)) or a in finer:
             em.writer.line(f"if ({start} >= {extent}) {leave}")
         em.writer.line(f"const int {last} = least({start} + {size}, {extent}) - 1;")
         em.open_tile(a, start, last, size)

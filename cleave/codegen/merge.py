@@ -31,8 +31,8 @@ def outer_axes(program: Program) -> list[Axis]:
 @contextmanager
 def slices(
     first: Emission, second: Emission, tiles: Sequence[str], blocks: int, number: str
-) -> Generator[tuple[list[str], str]]:
-    """(tile numbers of the second program, how to leave), for each slice of the block.
+) -> Generator[tuple[list[str], str, list[Axis]]]:
+    """(tile numbers of the second program, how to leave, axes whose tiles are divided), for each slice of the block.
 
     ``blocks`` divide the slices, this one is the ``number``-th.
     """
@@ -43,7 +43,7 @@ def slices(
     writer = second.writer
     if count == 1:
         with writer.block(f"for (int slice = {number}; slice < 1; slice++)" if blocks > 1 else ""):
-            yield [starts.get(a, "0") for a in second.program.grid], "continue;" if blocks > 1 else "return;"
+            yield [starts.get(a, "0") for a in second.program.grid], "continue;" if blocks > 1 else "return;", []
         return
     teams = second.binding.teams
     if teams > 1:
@@ -63,7 +63,7 @@ def slices(
             numbers.append(second.names.fresh(f"{a.name}_tile"))
             writer.line(f"const int {numbers[-1]} = {'' if start == '0' else f'{start} * {n} + '}{within};")
             step *= n
-        yield numbers, "continue;"
+        yield numbers, "continue;", [a for a, (_, n) in parts.items() if n > 1]
         if second.shared.taken > taken:
             writer.line(second.team.barrier)  # the next slice takes the same memory
 

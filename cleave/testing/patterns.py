@@ -23,6 +23,7 @@ from cleave.testing.world import (
     base_of,
     extent_axes,
     pieces,
+    places,
     whole,
 )
 
@@ -59,6 +60,7 @@ class _Conditions:
     params: set[str] = field(default_factory=set[str])
     wanted: list[str] = field(default_factory=list[str])
     varying: set[str] = field(default_factory=set[str])  # names of sets that are not empty
+    swapped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])  # wanted in the other order
 
     def __post_init__(self) -> None:
         for fact in self.rule.conditions:
@@ -69,6 +71,8 @@ class _Conditions:
                     self.params.add(variable)
                 case ("Want", str(variable), _):
                     self.wanted.append(variable)
+                case ("Swap", str(outer), str(inner), _):
+                    self.swapped.append((outer, inner))
                 case ("!=", str(name), ("set-empty",)):
                     self.varying.add(name)
                 case _:
@@ -103,7 +107,8 @@ class _Conditions:
                 known = whole_of(axes[variable]) if function == "whole" else extent_axes(axes[variable])
                 if (put(ax, axes) in known) is not inside:
                     return False
-        return True
+        order = places()
+        return all(order.index(axes[outer]) < order.index(axes[inner]) for outer, inner in self.swapped)
 
     def need(self, variable: str, bindings: Mapping[str, Sexp], *, masked: bool) -> Need:
         """What the guards ask of a term variable."""

@@ -111,8 +111,13 @@ def facts() -> str:
         lines.append(f"(set (axes (Leaf {number})) {_set(_refined(leaf.axes))})")
         lines += [f"(Param (Leaf {number}))"] * leaf.param
     lines += [f"(set (paxes {number}) {_set(_refined(axes))})" for number, axes in enumerate(PREDICATES)]
-    lines += [f"(set (place {show(ax)}) {number})" for number, ax in enumerate(_refined(AXES))]
+    lines += [f"(set (place {show(ax)}) {number})" for number, ax in enumerate(places())]
     return "\n".join(lines)
+
+
+def places() -> list[Sexp]:
+    """All axes in the order in which nests of reductions are wanted, inner ones first."""
+    return _refined(AXES)
 
 
 def _refined(names: Iterable[str]) -> list[Sexp]:

@@ -8,11 +8,13 @@ import re
 import numpy as np
 import pytest
 
+from cleave import nn
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import CleaveError, CodegenError, ScheduleError
 from cleave.schedule import schedule
+from cleave.search import search
 from cleave.target import Target
 from cleave.tile.plan import Merge, Schedule
 from tests.null.scheduled_candidates import CASES, Case
@@ -130,3 +132,16 @@ def test_mutants_of_the_merge_are_caught(name: str, rng: np.random.Generator) ->
         return all(np.array_equal(found[n], wanted[n]) for n in wanted)
 
     assert not all(passes() for _ in range(3))
+
+
+@pytest.mark.parametrize("merge", ["cluster", "spread", "last-arriving"])
+@pytest.mark.parametrize("n", [80, 8, 120])
+def test_a_slice_beyond_the_end_of_a_known_axis_is_left_out(n: int, merge: Merge, rng: np.random.Generator) -> None:
+    """An axis that ends inside a tile may end where a slice of it begins."""
+    found = search(nn.matmul(n=n)).candidates
+    shape = {"m": 16, "k": 2048}
+    case = Case(next(c for c in found if [x.base for x in c.splits] == ["k"]), shape, {})
+    plan = clustered(case, 2, merge=merge, **({"n": 64} if n > 64 else {}))[0]
+    for m in (1, 21):
+        sizes = {"m": m, "k": 150, **plan.bind}
+        assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
