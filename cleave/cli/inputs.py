@@ -155,13 +155,6 @@ def _one_line(error: object) -> str:
 # ---- settings
 
 
-def keep_out_of_the_working_directory() -> None:
-    """Hypothesis tests rules, and would leave a folder where the user happens to be."""
-    from cleave.codegen import cache
-
-    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache.folder().parent / "hypothesis"))
-
-
 def read_rules(options: argparse.Namespace) -> Rulebook:
     book = Rulebook.installed() if options.unsafe else Rulebook.default()
     if options.rules:
@@ -169,7 +162,6 @@ def read_rules(options: argparse.Namespace) -> Rulebook:
         book = book.with_files(*options.rules)
         if len(book.rules) == before:
             raise BadInput(f"--rules {options.rules[0]}: holds no rule")
-        keep_out_of_the_working_directory()
     return book.without(*options.without) if options.without else book
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleave.cli.inputs import keep_out_of_the_working_directory
 from cleave.cli.output import print_json, print_text
 from cleave.cli.parser import EXIT_FAILED, EXIT_OK, BadInput
 from cleave.rewrite.rule import Rule
@@ -48,8 +47,11 @@ def _row(rule: Rule) -> dict[str, Any]:
 def _check(options: argparse.Namespace) -> int:
     """Test and try to prove each rule by itself; on request its mutants as well."""
     book, chosen = _chosen(options.files)
-    _need_what_tests()
+    _need_z3(chosen, mutants=options.mutants)
+    from cleave.pipeline.rulebooks import keep_out_of_the_working_directory
     from cleave.testing import Outcome, examine_rule, prove_rule
+
+    keep_out_of_the_working_directory()
 
     shown: list[dict[str, Any]] = []
     right = True
@@ -103,13 +105,15 @@ def _chosen(names: list[str]) -> tuple[Rulebook, list[Rule]]:
     return book, chosen
 
 
-def _need_what_tests() -> None:
+def _need_z3(chosen: list[Rule], *, mutants: bool) -> None:
+    """Rules are tested in every installation; claims of proofs, and mutants, are looked at only with z3."""
     from importlib.util import find_spec
 
-    for module, package in (("hypothesis", "hypothesis"), ("z3", "z3-solver")):
-        if find_spec(module) is None:
-            raise BadInput(f"rules check: {package} is not installed (pip install cleave[test])")
-    keep_out_of_the_working_directory()
+    if find_spec("z3") is not None:
+        return
+    why = "--mutants" if mutants else next((f"the proof of {r.name}" for r in chosen if r.is_proved), None)
+    if why is not None:
+        raise BadInput(f"rules check: {why} needs z3-solver, which is not installed (pip install cleave[test])")
 
 
 def _trials(rule: Rule, book: Rulebook) -> Iterator[Trial]:

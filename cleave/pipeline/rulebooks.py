@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
@@ -18,8 +17,7 @@ SUFFIX = ".rules"
 def check_rulebook(book: Rulebook) -> tuple[str, ...]:
     """Property-test every rule of the user's, unless this very rulebook passed before; notes for the report.
 
-    Errors: a rule with a counterexample, or one that never fires (RuleError with its place). Without hypothesis (extra
-    ``test``) rules can't be tested; then the note says so, and what stands is that every candidate is verified.
+    Errors: a rule with a counterexample, or one that never fires (RuleError with its place).
     """
     new = new_rules(book)
     if not new:
@@ -27,8 +25,7 @@ def check_rulebook(book: Rulebook) -> tuple[str, ...]:
     marker = cache.folder() / f"{book.hash}{SUFFIX}"
     if marker.exists():
         return (f"{_named(new)}: tested before (rulebook {book.hash[:12]})",)
-    if importlib.util.find_spec("hypothesis") is None:
-        return (f"{_named(new)}: not tested, hypothesis is not installed (pip install cleave[test])",)
+    keep_out_of_the_working_directory()
     from cleave.testing import check_rule
 
     for rule in new:
@@ -45,6 +42,11 @@ def new_rules(book: Rulebook) -> tuple[Rule, ...]:
     """Rules that are on and did not come with cleave (those are tested when it is)."""
     own = {path.resolve() for path in discover.rule_files(discover.BUILT_IN)}
     return tuple(rule for rule in book.rules if rule.file.resolve() not in own)
+
+
+def keep_out_of_the_working_directory() -> None:
+    """Hypothesis tests rules, and would leave a folder where the user happens to be."""
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache.folder().parent / "hypothesis"))
 
 
 def forget() -> int:

@@ -200,16 +200,12 @@ def test_candidates_of_a_wrong_rule_are_dropped(
     assert "verification: small instantiations: wrong value" in found.text()
 
 
-def test_a_rulebook_is_tested_once_for_its_content(
-    rule_file: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rulebook_is_tested_once_for_its_content(rule_file: Callable[[str, str], Path]) -> None:
     book = Rulebook.default().with_files(rule_file("own", SOUND))
     assert rulebooks.check_rulebook(book) == ("rule neg-neg: no counterexample found",)
     assert "tested before" in rulebooks.check_rulebook(book)[0]
     assert rulebooks.check_rulebook(Rulebook.default()) == ()
     assert rulebooks.forget() == 1
-    monkeypatch.setattr(rulebooks.importlib.util, "find_spec", lambda name: None)
-    assert "not tested, hypothesis is not installed" in rulebooks.check_rulebook(book)[0]
 
 
 def test_a_wrong_tile_program_is_never_chosen(matmul: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What holds for the repository as a whole: a light import, short files, one version, README's example."""
 
+import ast
 import json
 import re
 import subprocess
@@ -38,6 +39,34 @@ def test_rules_are_found_under_their_import_name() -> None:
     (default,) = entry_points(group="cleave.rules", name="default")
     assert default.value == "cleave_rules"
     assert Path(default.load().__file__).parent.joinpath("lang.egg").is_file()
+
+
+EXTRAS = {"cupy": "gpu", "torch": "torch", "onnx": "onnx", "z3": "test"}
+"""What is met in a border module that asks whether it is there."""
+DISTRIBUTIONS = {"cupy": "cupy-cuda13x", "z3": "z3-solver"}
+
+
+def test_what_the_toolkit_imports_is_a_dependency_of_every_installation() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {None: project["dependencies"], **project["optional-dependencies"]}
+    missing: list[str] = []
+    for name in sorted(imported(ROOT / "cleave") - sys.stdlib_module_names - {"cleave"}):
+        requirements = [re.match(r"[\w-]+", text) for text in declared[EXTRAS.get(name)]]
+        if DISTRIBUTIONS.get(name, name) not in [found[0] for found in requirements if found]:
+            missing.append(name)
+    assert not missing
+
+
+def imported(folder: Path) -> set[str]:
+    """Top-level names that the modules of a folder import, wherever in them."""
+    out: set[str] = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                out |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+                out.add(node.module.split(".")[0])
+    return out
 
 
 def test_no_file_is_too_long() -> None:

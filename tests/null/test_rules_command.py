@@ -59,6 +59,26 @@ def test_rules_are_checked_on_workloads(cleave: Callable[..., Run], monkeypatch:
     assert [row["faults"] for row in rows if "workload" in row] == [[], []]
 
 
+def test_without_z3_rules_are_tested_and_claims_of_proofs_are_refused(
+    cleave: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain installation tests what it is given; what it can't look at is said, and nothing goes on unsaid."""
+    monkeypatch.setitem(sys.modules, "z3", None)
+    own = tmp_path / "odd.egg"
+    own.write_text(f"(ruleset odd)\n\n{SOUND}{UNSOUND}")
+    found = cleave(f"rules check {own}")
+    assert found.code == 1 and "tanh-odd: no counterexample" in found.out and "tanh-even: counterexample" in found.out
+    shifted = rule("shifted", "(ExpDiff (Add a c) (Add b c))", "(ExpDiff a b)").replace("nothing", "finite")
+    own.write_text(f"(ruleset odd)\n\n{shifted}")
+    found = cleave(f"rules check {own}")
+    assert found.code == 0, found.err
+    claimed = cleave(f"rules check {SPLIT}")
+    assert claimed.code == 2 and claimed.out == ""
+    assert "the proof of split-red needs z3-solver, which is not installed (pip install cleave[test])" in claimed.err
+    mutants = cleave(f"rules check {own} --mutants")
+    assert mutants.code == 2 and "--mutants needs z3-solver" in mutants.err
+
+
 def test_rules_check_leaves_nothing_behind(tmp_path: Path) -> None:
     found = command("rules", "check", str(SPLIT), cwd=tmp_path, CLEAVE_CACHE=str(tmp_path / "c" / "kernels"))
     assert found.returncode == 0 and {p.name for p in tmp_path.iterdir()} <= {"c"}

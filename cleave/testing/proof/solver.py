@@ -16,9 +16,11 @@ class Answer:
 
 
 def solve(program: str, timeout: int = TIMEOUT) -> Answer:
-    """Whether no values satisfy the assertions of an SMT-LIB program."""
-    import z3
-
+    """Whether no values satisfy the assertions of an SMT-LIB program; without z3 (extra ``test``) nothing is said."""
+    try:
+        import z3
+    except ModuleNotFoundError:
+        return Answer(False, "z3 is not installed (pip install cleave[test])")
     solver = z3.Solver(ctx=z3.Context())  # definitions of other programs would stay in a context that is shared
     solver.set("timeout", timeout)
     solver.from_string(program)
