@@ -14,7 +14,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("cleave", "numpy", "egglog", "hypothesis", "nvidia-cuda-nvrtc", "cupy", "torch", "triton", "nvidia-cudnn", "jax")
+PACKAGES = (
+    "cleave",
+    "numpy",
+    "egglog",
+    "hypothesis",
+    "nvidia-cuda-nvrtc",
+    "cupy",
+    "torch",
+    "triton",
+    "nvidia-cudnn",
+    "jax",
+)
 """Distributions whose version is recorded, under names without the suffix for the CUDA version."""
 
 COMMIT_VARIABLE = "CLEAVE_COMMIT"

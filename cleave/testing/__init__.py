@@ -1,4 +1,4 @@
-"""Property tests: strategies for dims, terms and graphs; tests and proofs of rewrite rules. Proofs that need z3 need the extra `test`."""
+"""Property tests: strategies for dims, terms, graphs; tests and proofs of rules. Proofs with z3: extra `test`."""
 
 from cleave.testing.graph_check import GraphReport, examine_graph
 from cleave.testing.mutants import Fate, Mutant, Trial, mutants, try_mutant
