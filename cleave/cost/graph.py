@@ -262,4 +262,8 @@ def estimate(
 
 
 Cost = Callable[[Candidate, Estimate], float]
-"""A user's own cost of a candidate, which may look at what our own model makes of it; smaller is better."""
+"""A user's own cost of a candidate, which may look at what our own model makes of it; smaller is better.
+
+Only the order counts: any real number will do, negative or of any size; infinity puts a candidate last. NaN, anything
+that is no number, and an exception are errors of the search, which name the candidate.
+"""

@@ -10,7 +10,7 @@ dominated   another candidate that splits the same axes is no worse in anything,
 
 from __future__ import annotations
 
-import math
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -71,16 +71,18 @@ def _estimate(c: Candidate, sizes: Mapping[str, int] | None) -> Estimate:
     return estimate(c.graph, c.cost, c.splits, sizes)
 
 
-def _asked(cost: Cost, c: Candidate, e: Estimate) -> float:
+def _asked(cost: Cost, c: Candidate, e: Estimate) -> Real:
+    """What the user's function says, as it is: integers of any size are compared, not converted."""
     name, where = getattr(cost, "__name__", type(cost).__name__), f"candidate {c.name}"
     try:
         found: object = cost(c, e)
     except Exception as error:  # whatever a user's function does, the search says where
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise SearchError(f"the cost function {name} failed: {said}", location=where) from error
-    if not isinstance(found, Real) or math.isnan(found):
-        raise SearchError(f"the cost function {name} returned {found!r}: a number is expected", location=where)
-    return float(found)
+    if not isinstance(found, Real) or found != found:  # NaN
+        shown = " ".join(reprlib.repr(found).split())
+        raise SearchError(f"the cost function {name} returned {shown}: a number is expected", location=where)
+    return found
 
 
 # ---- dominated

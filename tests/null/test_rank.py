@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +144,15 @@ def estimated(c: Candidate) -> Estimate:
     return estimate(c.graph, c.cost, c.splits)
 
 
+def test_a_users_cost_is_any_real_number() -> None:
+    """Beyond floats, negative, infinite: only the order counts."""
+    candidates = search(operators.attention().graph, config=HERE).candidates
+    numbers = [-math.inf, -(10**400), -2, np.float32(-1.5), Fraction(1, 3), 10**399, 10**400, math.inf]
+    assert len(candidates) <= len(numbers)
+    costs = dict(zip([c.name for c in reversed(candidates)], numbers[-len(candidates) :], strict=True))
+    assert ranked(candidates, cost=lambda c, e: costs[c.name]) == list(reversed(candidates))
+
+
 def test_errors_of_a_users_cost_name_it_and_the_candidate() -> None:
     g = operators.rms_norm_matmul().graph
 
@@ -154,7 +165,11 @@ def test_errors_of_a_users_cost_name_it_and_the_candidate() -> None:
     def nothing(candidate: Candidate, estimate: Estimate) -> float:
         return float("nan")
 
+    def array(candidate: Candidate, estimate: Estimate) -> Any:
+        return np.ones((3, 3))
+
     for cost, said in (
+        (array, r"the cost function array returned array\(\[\[1.*\]\): a number is expected"),
         (divides, "the cost function divides failed: ZeroDivisionError"),
         (words, "the cost function words returned 'cheap': a number is expected"),
         (nothing, "the cost function nothing returned nan: a number is expected"),
