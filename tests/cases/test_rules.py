@@ -17,17 +17,35 @@ from tests.cases.stages import run_case
 QUICK = Config(isolate=False)
 
 
+def softmax_written_out(x: Any) -> Any:
+    e = ops.exp(x - ops.max(x, 0, keepdims=True))
+    return e / ops.sum(e, 0, keepdims=True)
+
+
+A19 = {
+    # program: what a row with inf, one that is finite and one that is -inf everywhere give
+    "written out": (softmax_written_out, [np.nan, 1.0, np.nan]),
+    "ops.softmax": (lambda x: ops.softmax(x, 0), [np.nan, 1.0, 0.0]),
+}
+
+
 @pytest.mark.parametrize("length", ["m", "1"], ids=["symbolic", "literal"])
-def test_a19_softmax_over_one_element_is_1_only_where_it_is_finite(length: str) -> None:
-    """inf gives NaN, as in NumPy; −inf is a row in which nothing is visible, which gives 0 (``ops.softmax``)."""
-    x = np.array([[INF, 1.0, -INF]], np.float32)
-    expected = np.array([[np.nan, 1.0, 0.0]])
-    np.testing.assert_array_equal(softmax(x, 0)[:, :2], expected[:, :2])
-    g = cleave.trace(lambda x: ops.softmax(x, 0), name="softmax", x=f"{length} n", dtype="float32")
+@pytest.mark.parametrize("name", A19)
+def test_a19_softmax_over_one_element_is_1_only_where_it_is_finite(name: str, length: str) -> None:
+    """As in NumPy; but in ``ops.softmax`` −inf is a row in which nothing is visible, which gives 0, as documented."""
+    program, values = A19[name]
+    x, expected = np.array([[INF, 1.0, -INF]], np.float32), np.array([values])
+    if name == "written out":
+        np.testing.assert_array_equal(softmax(x, 0), expected)
+    else:
+        assert "0 on a row that is −inf everywhere, NaN on one that holds inf" in (ops.softmax.__doc__ or "")
+    g = cleave.trace(program, name="softmax", x=f"{length} n", dtype="float32")
     ran = run_case(g, [({"x": x}, {"out": expected})])
+    assert any(c.graph is g for c in ran.found.candidates)
     for c in ran.found.candidates:
-        if not c.splits:
-            np.testing.assert_array_equal(interpret(c.graph, {"x": x})["out"], expected)
+        bind = {size: 1 for s in c.splits for size in (s.count, s.chunk)}
+        if "finite" not in c.assumptions:
+            np.testing.assert_array_equal(interpret(c.graph, {"x": x}, bind)["out"], expected)
 
 
 def test_r15_a_scale_folded_into_the_weights_leaves_the_outputs_alone(rng: np.random.Generator) -> None:
