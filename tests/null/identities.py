@@ -116,6 +116,7 @@ PAIRS: dict[str, Pair] = {
         lambda a, b: (ops.sum(ops.square(a * b), "n"), ops.sum(ops.square(a) * ops.square(b), "n")), AB, ("products",)
     ),
     "a product with itself": Pair(lambda a: (a * a, ops.square(a)), A, ("definitions",)),
+    "the root of a square": Pair(lambda a: (ops.sqrt(a * a), abs(a)), A, ("definitions",)),
     "the absolute value of a product": Pair(lambda a, b: (abs(a * b), abs(a) * abs(b)), AB, ("products",)),
     "units": Pair(lambda a: (a * 1.0 + 0.0, a), A, ("definitions", "products")),
     "silu written out": Pair(lambda a: (a * (1 / (1 + ops.exp(-a))), ops.silu(a)), A, ("definitions",)),
@@ -254,8 +255,9 @@ IDENTITIES: dict[int, Identity] = {
     ),
     5: Identity(
         "squares and roots of products",
-        ("the square of a product, under a sum", "a product with itself"),
-        "no rule takes roots apart: (a b)^p has a sign condition on both factors, and no workload has such a root",
+        ("the square of a product, under a sum", "a product with itself", "the root of a square"),
+        "no rule takes roots of products apart: (a b)^p has a sign condition on both factors, and no workload has such "
+        "a root",
     ),
     6: Identity(
         "units, negation",

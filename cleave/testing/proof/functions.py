@@ -132,9 +132,17 @@ def reciprocal_or_zero(p: Polynomial, is_finite: Callable[[Polynomial], bool]) -
     return polynomial([(monomial((), powers), 1 / c)])
 
 
+def root(n: Numbers, p: Polynomial) -> Polynomial:
+    """sqrt(a^2) = |a|, of real numbers."""
+    term = None if n.extended else single(p)
+    if term is None or term[1] != 1 or len(term[0].powers) != 1 or term[0].powers[0][1] != 2:
+        return of_atom(Applied("Sqrt", (p,)))
+    return absolute(n, of_atom(term[0].powers[0][0]))
+
+
 def reciprocal_root(n: Numbers, p: Polynomial) -> Polynomial:
     """rsqrt a = 1 / sqrt a, of real numbers."""
-    return of_atom(Applied("Rsqrt", (p,))) if n.extended else reciprocal(n, of_atom(Applied("Sqrt", (p,))))
+    return of_atom(Applied("Rsqrt", (p,))) if n.extended else reciprocal(n, root(n, p))
 
 
 def sigmoid(n: Numbers, p: Polynomial) -> Polynomial:
@@ -173,6 +181,7 @@ KNOWN: dict[str, Callable[..., Polynomial]] = {
     "ExpDiff": exponential_of_difference,
     "Log": logarithm,
     "Recip": reciprocal,
+    "Sqrt": root,
     "Rsqrt": reciprocal_root,
     "Sigmoid": sigmoid,
     "Silu": silu,
