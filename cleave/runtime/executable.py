@@ -1,7 +1,7 @@
 """A compiled operator as a function of arrays: what ``cleave.emit`` returns.
 
 f(q, k, v)                 NumPy in, NumPy out; CuPy in, CuPy out; torch in, torch out
-f(q, k, v, out=o)          results into arrays of the caller
+f(q, k, v, out=o)          results into arrays of the caller: one, a tuple of all, or a dict by name
 f(q, k, v, n=77)           a dim that no shape gives
 f.prepare(q, k, v, out=o)  a call of these arrays, checked once: ``call()``
 f.kernels, f.source, f.resources, f.compiles
@@ -128,6 +128,8 @@ class Executable:
         form of the last call the shortest (``cleave.runtime.match``). Errors: arguments that do not fit (ArgumentError,
         with the input and axis), no GPU, a kernel that can't be launched (LaunchError).
         """
+        if type(out) is dict:
+            out = self._in_order(cast("dict[str, Any]", out))
         outputs = () if out is None else tuple(out) if type(out) in (tuple, list) else (out,)
         arguments, names = inputs + outputs, ()
         if named:
@@ -144,6 +146,11 @@ class Executable:
         if done is None:
             done = self._unlike_the_last(inputs, named, outputs, out, stream)
         return done[0] if len(done) == 1 else done
+
+    def _in_order(self, out: dict[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
+        """Outputs by name as their tuple, if all are there."""
+        names = [b.name for b in self.operator.outputs]
+        return tuple(out[n] for n in names) if out.keys() == {*names} else out
 
     def _unlike_the_last(
         self, inputs: tuple[Any, ...], named: dict[str, Any], outputs: tuple[Any, ...], out: Any, stream: int | None

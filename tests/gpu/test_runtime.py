@@ -1,6 +1,8 @@
 """The runtime on a GPU: loading, strides, streams, graphs, counters, timing, and kernels that misbehave."""
 
 import ctypes
+import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -222,6 +224,24 @@ def test_two_sizes_are_timed_in_proportion():
         print("\n".join(map(str, found.values())))
         assert 5 < ratio < 12
         assert found["large"].median > 2 * 65536 * 1024 * 4 / 5e12  # nothing is faster than the memory
+
+
+def test_a_slow_host_is_not_timed():
+    f, factor = built(scale()), np.float32(2)
+    sets = [cupy.ones((1024, 1024), cupy.float32) for _ in range(3)]
+    outs = [cupy.empty_like(x) for x in sets]
+
+    def contender(name, pause):
+        def call(x, o):
+            time.sleep(pause)
+            return f(x, factor, out=o)
+
+        return Contender(name, [partial(call, x, o) for x, o in zip(sets, outs, strict=True)])
+
+    found = time_contenders([contender("quick", 0), contender("slow", 2e-3)], samples=9)
+    quick, slow = found["quick"], found["slow"]
+    assert slow.calls_per_sample > quick.calls_per_sample / 2
+    assert slow.median < 1.1 * quick.median
 
 
 def test_a_contender_on_another_stream_is_refused_not_timed():

@@ -118,11 +118,12 @@ def right(x, a, b, y, z):
 # ---- the short way -------------------------------------------------------------------------------------------------
 
 
-def test_the_second_call_reads_attributes_only(gpu, rng):
+@pytest.mark.parametrize("by_name", [False, True])
+def test_the_second_call_reads_attributes_only(gpu, rng, by_name):
     f = executable(axpy())
     for number in range(3):
         x, b, y, z = arrays(rng)
-        assert f(x, 0.5 * number, b, out=(y, z)) == (y, z)
+        assert f(x, 0.5 * number, b, out={"z": z, "y": y} if by_name else (y, z)) == (y, z)
         right(x, 0.5 * number, b, y, z)
         assert gpu.interfaces == 0 if number else gpu.interfaces > 0
         fake.FakeGpu.interfaces = 0
