@@ -68,7 +68,7 @@ def store(em: Emission, s: Store, part: ClusterPart) -> None:
     where = part.place("row + 8 * h", f"{em.group_number(column)} * 8 + pair")
     test = _all(em.only_one_holder(column))
     guard = "" if test == "true" else f"if ({test}) "
-    with em.writer.unrolled("h", em.halves), em.writer.unrolled("n", em.groups(column)):
+    with em.writer.unrolled("h", em.halves), em.existing_rows(), em.writer.unrolled("n", em.groups(column)):
         em.writer.line(f"{guard}shared_write_two({where}, {low}, {high});")
 
 

@@ -158,8 +158,8 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
     else:
         place = part_place(em, load, part, f"{part.local(em.starts[column])} + pair", row_at(em))
         begin, even = f"const u32 {start} = {place};", True
-    em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}];")
-    with em.writer.unrolled("h", em.halves):
+    em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}] = {{}};")
+    with em.writer.unrolled("h", em.halves), em.existing_rows():
         if part is None:
             em.writer.line(f"const bool present = {row_exists};")
         em.writer.line(begin)

@@ -257,6 +257,24 @@ class Emission:
         start = self.starts[a]
         return f"({local})" if start == "0" else f"({start} + {local})"
 
+    @contextmanager
+    def existing_rows(self) -> Generator[None]:
+        """Statements for row h of a thread that a whole warp leaves out where none of its rows h exists.
+
+        Half of a tile of 16 rows of which 4 exist is empty, and only the GPU knows. What is left out is set before.
+        """
+        tiled = [a for a in self.rows if self.size(a) > 1]
+        known = self.extent(tiled[0]).constant if len(tiled) == 1 else None
+        if len(tiled) != 1 or (known is not None and known % self.size(tiled[0]) == 0):
+            yield
+            return
+        a = tiled[0]
+        several = self.binding.warps_a_team > 1
+        first = self.inside(a, f"{self.row_warp} * {WARP_ROWS * self.row_tiles} + 8 * h" if several else "8 * h")
+        test = f"{first} <= {self.corners[f'%last:{self.axis_name(a)}']}"
+        with self.writer.block(f"if ({test})" if several else f"if (h == 0 || {test})"):
+            yield
+
     # ---- memory
 
     def offset(self, name: str, indices: tuple[Index, ...]) -> Index:

@@ -64,7 +64,7 @@ def _written(em: Emission, c: Accumulator) -> _Sides:
         case Fragment(value, column):
             blocks = em.groups(column)
             sides = _side(em, name, rows * blocks * 8 * 4)
-            with em.writer.unrolled("h", em.halves), em.writer.unrolled("n", blocks):
+            with em.writer.unrolled("h", em.halves), em.existing_rows(), em.writer.unrolled("n", blocks):
                 pair = f"{value}[n][2 * h], {value}[n][2 * h + 1]"
                 em.writer.line(f"shared_write_two({name} + team * {sides.step} + {_place(em, column)}, {pair});")
         case RowVector(value):
@@ -89,7 +89,7 @@ def _side(em: Emission, name: str, size: int) -> _Sides:
 def _place(em: Emission, column: Axis) -> str:
     """Where a thread keeps entries 2h and 2h + 1 of a fragment's group n, for the same thread of another team.
 
-    Rows that pad the tile are moved with the others: their values go nowhere, and no test is needed.
+    Rows that pad the tile are moved with the others: their values go nowhere, and no test of each is needed.
     """
     return f"(({em.group_number(column)} * {em.halves} + h) * {32 * em.binding.warps_a_team} + member) * 8"
 
@@ -119,8 +119,8 @@ def _read_fragments(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sid
         if not isinstance(layout, Fragment):
             continue
         name, blocks = em.names.fresh(f"{other.name}_side"), em.groups(layout.column)
-        em.writer.line(f"float {name}[{blocks}][{2 * em.halves}];")
-        with em.writer.unrolled("h", em.halves), em.writer.unrolled("n", blocks):
+        em.writer.line(f"float {name}[{blocks}][{2 * em.halves}] = {{}};")
+        with em.writer.unrolled("h", em.halves), em.existing_rows(), em.writer.unrolled("n", blocks):
             where = f"{sides[other.name].address} + w * {sides[other.name].step} + {_place(em, layout.column)}"
             em.writer.line(f"shared_read_two({name}[n][2 * h], {name}[n][2 * h + 1], {where});")
         em.layouts[f"{other.name}~"] = Fragment(name, layout.column)

@@ -548,7 +548,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       }
       #pragma unroll
       for (int w = 0; w < 4; w++) {
-        float s2_side[1][4];
+        float s2_side[1][4] = {};
         #pragma unroll
         for (int h = 0; h < 2; h++) {
           #pragma unroll
@@ -753,7 +753,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
           pm_1_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
         }
         // po_1[n2, s, n32] = po[t_o, b, kv, n2, s, n32]
-        float po_1[2][4];
+        float po_1[2][4] = {};
         #pragma unroll
         for (int h = 0; h < 2; h++) {
           const bool present = s_row[h] < dim_s;
@@ -763,7 +763,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
             read_fresh_two(po_1[n][2 * h], po_1[n][2 * h + 1], source + n * 8, present);
           }
         }
-        float po_1_2[2][4];
+        float po_1_2[2][4] = {};
         #pragma unroll
         for (int h = 0; h < 2; h++) {
           const bool present = s_row[h] < dim_s;
@@ -773,7 +773,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
             read_fresh_two(po_1_2[n][2 * h], po_1_2[n][2 * h + 1], source_2 + n * 8, present);
           }
         }
-        float po_1_3[2][4];
+        float po_1_3[2][4] = {};
         #pragma unroll
         for (int h = 0; h < 2; h++) {
           const bool present = s_row[h] < dim_s;
