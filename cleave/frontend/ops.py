@@ -38,12 +38,12 @@ def sum(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -> Tens
 
 
 def max(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -> Tensor:
-    """Maximum over axes, all by default; −inf over an axis that turns out empty."""
+    """Maximum over axes, all by default; −inf over an empty axis."""
     return reduce.reduction("max", x, axis, keepdims=keepdims)
 
 
 def min(x: TensorLike, axis: AxisLike = None, *, keepdims: bool = False) -> Tensor:
-    """Minimum over axes, all by default; +inf over an axis that turns out empty."""
+    """Minimum over axes, all by default; +inf over an empty axis."""
     return reduce.reduction("min", x, axis, keepdims=keepdims)
 
 

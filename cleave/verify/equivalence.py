@@ -20,7 +20,8 @@ from cleave.verify.reference import Reference
 from cleave.verify.steps import steps_of_sums
 from cleave.verify.verdict import Check, Outcome, Step
 
-_NO_VALUE = "the input graph has no value on any instance that was drawn"
+_NO_VALUE = "the input graph is NaN all over every instance that was drawn: there is nothing to compare"
+_EMPTY = "no output has an element"
 _STEPS = "a step function ({}) follows a reduction: either side of a jump is an honest rounding"
 
 
@@ -53,7 +54,7 @@ def _scope_fault(c: Candidate) -> str:
 
 def check_equivalence(c: Candidate, step: Step, references: Iterable[Reference], rng: np.random.Generator) -> Check:
     """Compare on every instance; the first difference ends the step and is its detail."""
-    count, worst, valued, decided = 0, 0.0, False, set[str]()
+    count, worst, valued, empty, decided = 0, 0.0, False, True, set[str]()
     for reference in references:
         if not reference.regular and "finite" in c.assumptions:
             continue  # the input graph itself leaves the finite numbers here (1 / 0 on an empty axis)
@@ -63,9 +64,12 @@ def check_equivalence(c: Candidate, step: Step, references: Iterable[Reference],
         name, comparison, where = found
         count, worst = count + 1, max(worst, comparison.worst)
         valued = valued or any(not np.isnan(v).all() for v in reference.values.values() if v.size)
+        empty = empty and not any(v.size for v in reference.values.values())
         decided |= {o.name for o in c.origin.outputs if _decides(o.name, reference)}
         if not comparison.passed:
             return Check(step, comparison.outcome, count, worst, f"{name} at {where}: {comparison}")
+    if count and empty:
+        return Check(step, Outcome.PASSED, count, worst, _EMPTY)
     if not valued:
         return Check(step, Outcome.NOT_EVALUABLE, count, worst, _NO_VALUE)
     return _undecided(c, decided, step, count, worst)

@@ -100,7 +100,7 @@ def _compared(pair: _Pair, chosen: Sequence[Reference], rng: np.random.Generator
             drawn, expected = _expected(pair, number, reference, attempt)
             actual = _stored(pair.other, at.dims, at.inputs, drawn)
             different, known = _different(expected, actual)
-            valued, lost = valued or known, bool((expected.known & ~actual.known).any())
+            valued, lost = valued or known or not expected.known.size, bool((expected.known & ~actual.known).any())
             if not different and not lost:
                 break
         else:

@@ -11,7 +11,7 @@ import cleave
 from cleave import ops
 from cleave.errors import CleaveError
 from cleave.ir.interp import interpret
-from tests.cases.reference import f64, rn
+from tests.cases.reference import INF, f64, rn
 from tests.cases.stages import run_case, run_search
 
 
@@ -86,3 +86,33 @@ def test_f07_a_sum_over_an_axis_of_length_one_after_a_reshape(rng: np.random.Gen
     x = {"x": rn(rng, 3, 3, 2, 3)}
     expected = {"out": np.abs(f64(x["x"])).reshape(1, 54).sum(0, keepdims=True)}
     run_case(cleave.trace(program, x="3 3 2 3"), [(x, expected)])
+
+
+EMPTY: dict[str, tuple[Any, dict[str, str], tuple[int, ...], float]] = {
+    # program, its inputs, the shape of what comes out and its value
+    "sum": (lambda x: ops.sum(x * x, "n"), {"x": "n=0 t"}, (5,), 0.0),
+    "maximum": (lambda x: ops.max(x, "n"), {"x": "n=0 t"}, (5,), -INF),
+    "minimum": (lambda x: ops.min(x, 0), {"x": "0 t"}, (5,), INF),
+    "map": (lambda x: ops.exp(x), {"x": "n=0 t"}, (0, 5), 0.0),
+    "softmax": (lambda x: ops.softmax(x, "n"), {"x": "t n=0"}, (5, 0), 0.0),
+    "product over nothing": (lambda x, y: x @ y, {"x": "t k=0", "y": "k=0 n"}, (5, 5), 0.0),
+    "product of no row": (lambda x, y: x @ y, {"x": "m=0 k", "y": "k n"}, (0, 5), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_literal_extent_of_0_is_one_as_a_size_of_0_is(name: str) -> None:
+    """Reductions over nothing give their identity, outputs without an element pass every stage."""
+    program, specs, shape, value = EMPTY[name]
+    g = cleave.trace(program, name="empty", dtype="float32", **specs)
+    inputs = {n: np.ones([0 if "0" in word else 5 for word in text.split()]) for n, text in specs.items()}
+    run_case(g, [(inputs, {"out": np.full(shape, value)})])
+
+
+def test_attention_over_no_key_of_a_literal_number(rng: np.random.Generator) -> None:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return ops.softmax(q @ k.T, "t") @ v
+
+    g = cleave.trace(attention, q="s d", k="t=0 d", v="t e", dtype="float32")
+    x = {"q": rn(rng, 3, 7), "k": rn(rng, 0, 7), "v": rn(rng, 0, 4)}
+    run_search(g, [(x, {"out": np.zeros((3, 4))})])
