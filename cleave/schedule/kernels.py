@@ -17,7 +17,7 @@ from cleave.schedule.lower import Lowered, lower
 from cleave.schedule.partition import Piece
 from cleave.schedule.placement import Placement, Sizes, placements
 from cleave.schedule.request import Request
-from cleave.schedule.roles import Plan, Role
+from cleave.schedule.roles import Plan, Role, stored_axes
 from cleave.schedule.sharers import multicast
 from cleave.schedule.splits import base_extent, merge_roles
 from cleave.schedule.variants import Variant
@@ -34,6 +34,9 @@ PIECE = 8
 
 USUAL_CHUNK = 64
 """Tile of a chunk axis while none is chosen yet; only sizes of other axes are read off it."""
+
+
+NO_ROWS = "no output has an axis for the rows of tiles (an extent of 1 is none): give it one of symbolic extent"
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ def _kernels(s: Setting, piece: Piece) -> list[Kernel]:
     r = s.request
     sizes = r.sizes(s.dims(s.chunk or USUAL_CHUNK), s.fixed)
     out: list[Kernel] = []
+    if not stored_axes(piece.graph.outputs):
+        r.reject(NO_ROWS)
     for placement in placements(piece.graph, sizes, tiled=r.config.ablation.iterative_tiling):
         if out and placement.rank > out[0].placement.rank:
             break

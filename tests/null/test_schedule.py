@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator, default_rng
 
-from cleave.candidate import Candidate
+from cleave.candidate import Candidate, as_written
 from cleave.config import Ablation, Config
 from cleave.cost.program import program_work
 from cleave.errors import ScheduleError
@@ -20,6 +20,7 @@ from cleave.ir.graph import Graph, Input, Load, Output, apply, fold, load, reduc
 from cleave.ir.index import axes_of, evaluate, index
 from cleave.ir.interp import interpret
 from cleave.ir.op import round_to
+from cleave.ir.text import parse_graph
 from cleave.schedule import schedule
 from cleave.schedule.lower import lower
 from cleave.schedule.roles import Plan, Role
@@ -407,6 +408,24 @@ def test_errors_name_the_axis_the_value_and_what_is_allowed() -> None:
     assert refused(flash, config=Config(ablation=Ablation(split=False))) == (
         "flash: the candidate is split, and splitting is switched off"
     )
+
+
+NO_AXIS = {
+    "scalars": "input x: float32[]\noutput out: float32[] @ [] = x[]",
+    "extents of 1": "input x: float32[1, 1]\noutput out: float32[1, 1] @ [0, 0] = x[0, 0]",
+    "a sum over everything": "dims n\ninput x: float32[n]\naxis n: n\noutput out: float32[] @ [] = sum(n, x[n])",
+}
+
+
+@pytest.mark.parametrize("name", NO_AXIS)
+def test_a_graph_without_an_axis_is_refused_with_what_it_lacks(name: str) -> None:
+    candidate = as_written(parse_graph(f"graph small\n{NO_AXIS[name]}"))
+    with pytest.raises(
+        ScheduleError, match=r"no output has an axis for the rows of tiles .*: give it one"
+    ):
+        schedule(candidate, A100, {"n": 30} if "dims n" in NO_AXIS[name] else {})
+    around = parse_graph("graph small\ndims b\ninput x: float32[b]\naxis b: b\noutput out: float32[b] @ [b] = x[b]")
+    assert schedule(as_written(around), A100, {"b": 1})
 
 
 def test_a_target_is_a_target() -> None:
