@@ -283,7 +283,8 @@ def _set(refs: Iterable[AxisRef], splits: Mapping[str, AxisSplit]) -> str:
 
 
 def _bound(roots: Iterable[ETerm]) -> dict[ETerm, str]:
-    return {t: f"$v{number}" for number, t in enumerate(language.walk(*roots))}
+    # The end is no digit: where a term uses $v1 for the eleventh time beside $v11, egglog names both @$v11.
+    return {t: f"$v{number}_" for number, t in enumerate(language.walk(*roots))}
 
 
 def _shown(t: ETerm, bound: Mapping[ETerm, str], splits: Mapping[str, AxisSplit]) -> str:
