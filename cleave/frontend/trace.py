@@ -24,6 +24,7 @@ from cleave.frontend.spec import (
 from cleave.frontend.tensor import Tensor, Value, promoted, term
 from cleave.ir import index as ix
 from cleave.ir.axis import Axis
+from cleave.ir.check import MOST_NESTED, check_nesting
 from cleave.ir.dim import Dim
 from cleave.ir.graph import Cast, Graph, IndexValue, Input, Load, Output, Term, Where, graph, is_position, walk
 from cleave.ir.index import Index, Pred
@@ -62,6 +63,8 @@ def trace(
     What the function returns are the outputs: one tensor is called ``out``, a tuple ``out0``, ``out1``, .., a dict or a
     NamedTuple has names of its own. ``outputs`` says how they are stored, as for inputs: ``"b (kv_heads group) s e"``.
 
+    At most 200 operations may be in one another (``cleave.ir.check.MOST_NESTED``): many layers are several graphs.
+
     Errors are ``GraphError`` or ``ShapeError``, with the line of the program in front.
     """
     place = home_of(fn, name)
@@ -69,8 +72,8 @@ def trace(
     try:
         return _traced(fn, dtype, outputs, constraints, name, inputs)
     except RecursionError:
-        # Passes over terms recurse: hundreds of layers are a model, not a kernel.
-        raise GraphError("operations are nested too deeply for one graph: trace a part of it", location=place) from None
+        what = f"too many operations in one another: allowed are {MOST_NESTED}"
+        raise GraphError(f"{what}, so a longer program is several graphs", location=place) from None
     finally:
         HOME.reset(home)
 
@@ -98,6 +101,7 @@ def _traced(
         out = [_output(n, x, stored.get(n), state) for n, x in named.items()]
     finally:
         CURRENT.reset(token)
+    check_nesting(HOME.get(), out)
     return graph(name or getattr(fn, "__name__", "graph").strip("<>"), list(made.values()), out, constraints)
 
 

@@ -19,6 +19,7 @@ from cleave.ir.graph import (
     Term,
     TopK,
     Where,
+    children,
     free,
     is_position,
     term_indices,
@@ -42,6 +43,22 @@ from cleave.ir.index import (
     show,
 )
 from cleave.ir.op import DTYPES, FLOATS, INTEGERS, MAPS, MONOIDS, TOP_K_PARTS
+
+MOST_NESTED = 200
+"""Operations in one another in a program: passes over terms recurse."""
+MOST_REWRITTEN = 300
+"""In a graph that is read: what rewriting makes of a program may be deeper."""
+
+
+def check_nesting(name: str | None, outputs: Iterable[Output], most: int = MOST_NESTED) -> None:
+    """Raise GraphError for a program that is too deep for one graph: hundreds of layers are a model, not a kernel."""
+    height: dict[Term, int] = {}
+    for t in walk(*(o.term for o in outputs)):
+        height[t] = max((1 + height[c] for c in children(t)), default=0)
+    found = max(height.values(), default=0)
+    if found > most:
+        what = f"{found} operations in one another: allowed are {most}"
+        raise GraphError(f"{what}, so a longer program is several graphs", location=name)
 
 
 def check_graph(g: Graph) -> None:

@@ -7,8 +7,9 @@
     v0[h, s, t] = sum(d, Q[b, h, s, d] * K[b, h, t, d])
     output O: float16[b, h, s, e] @ [b, h, s, e] = v7
 
-Expressions are Python syntax and are read with ``ast``. A term used more than once gets a name; the axes in brackets
-after it are for the reader. ``parse_graph(show_graph(g))`` equals g, terms being the same objects.
+Expressions are Python syntax and are read with ``ast``. A term used more than once gets a name, and so do reductions
+and what is nested deeply; the axes in brackets after it are for the reader. ``parse_graph(show_graph(g))`` equals g,
+terms being the same objects.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from cleave.display import Box, Kind
 from cleave.errors import GraphError, ParseError
 from cleave.ir import index as ix
 from cleave.ir.axis import Axis, AxisKind
+from cleave.ir.check import MOST_REWRITTEN, check_nesting
 from cleave.ir.dim import dim, facts
 from cleave.ir.graph import (
     Cast,
@@ -55,17 +57,14 @@ from cleave.ir.renaming import renamed
 
 def show_term(term: Term, names: Mapping[Term, str] | None = None) -> str:
     """One term; subterms in ``names`` are printed as those."""
-    return _expression(term, names or {}, lambda t: show_term(t, names))
+    named = {t: name for t, name in (names or {}).items() if t is not term}
+    made: dict[Term, str] = {}
+    for t in walk(term, below=lambda t: () if t in named else children(t)):
+        made[t] = named[t] if t in named else _expression(t, made.__getitem__)
+    return made[term]
 
 
-def _named_or(term: Term, names: Mapping[Term, str]) -> str:
-    return names[term] if term in names else _expression(term, names, lambda t: _named_or(t, names))
-
-
-def _expression(term: Term, names: Mapping[Term, str], rest: Callable[[Term], str]) -> str:
-    def sub(t: Term) -> str:
-        return names[t] if t in names else rest(t)
-
+def _expression(term: Term, sub: Callable[[Term], str]) -> str:
     match term:
         case Load() | Const() | IndexValue() | Ref():
             return _leaf(term)
@@ -111,11 +110,11 @@ def show_graph(g: Graph) -> str:
     made: dict[Term, str] = {}
     for t, name in names.items():
         axes = ", ".join(sorted(a.name for a in free(t)))
-        lines.append(f"{name}[{axes}] = {_expression(t, made, lambda u: _named_or(u, made))}")
+        lines.append(f"{name}[{axes}] = {show_term(t, made)}")
         made[t] = name
     for o in shown:
         target = f"{o.name}: {o.dtype}[{', '.join(map(show, o.shape))}] @ [{', '.join(map(spell, o.indices))}]"
-        lines.append(f"output {target} = {_named_or(o.term, made)}")
+        lines.append(f"output {target} = {made[o.term] if o.term in made else show_term(o.term, made)}")
     return "\n".join(lines) + "\n"
 
 
@@ -179,15 +178,23 @@ def _box(t: Term) -> tuple[Kind, str]:
             return "map", f"{op}({names})" if any(isinstance(a, (Const, IndexValue)) for a in args) else op
 
 
+NESTED = 50
+"""Operations of a line in one another, beyond which one gets a name: Python reads 200 parentheses, people fewer."""
+
+
 def _shared_names(outputs: Sequence[Output], taken: set[str]) -> dict[Term, str]:
     uses: Counter[Term] = Counter(o.term for o in outputs)
     order = walk(*(o.term for o in outputs))
     for t in order:
         uses.update(children(t))
-    shared = [t for t in order if children(t) and (uses[t] > 1 or isinstance(t, Reduce | TopK))]
     out: dict[Term, str] = {}
+    height: dict[Term, int] = {}
     number = 0
-    for t in shared:
+    for t in order:
+        height[t] = max((1 + height[c] for c in children(t)), default=0)
+        if not children(t) or not (uses[t] > 1 or isinstance(t, Reduce | TopK) or height[t] > NESTED):
+            continue
+        height[t] = 0
         while f"v{number}" in taken:
             number += 1
         out[t] = f"v{number}"
@@ -265,6 +272,7 @@ def parse_graph(text: str, source: str = "graph") -> Graph:
             except (GraphError, ParseError, SyntaxError, KeyError, ValueError) as error:
                 what = error.msg if isinstance(error, SyntaxError) else str(error)
                 raise ParseError(f"{what}, in {line!r}", location=f"{source}:{number}") from None
+    check_nesting(source, scope.outputs, MOST_REWRITTEN)
     return graph(scope.name, tuple(scope.inputs.values()), scope.outputs, scope.constraints)
 
 

@@ -11,6 +11,7 @@ from cleave.config import Config
 from cleave.cost.graph import Cost, graph_cost
 from cleave.errors import SearchError
 from cleave.ir.axis import Axis
+from cleave.ir.check import check_nesting
 from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph
 from cleave.rewrite.rulebook import Rulebook
@@ -98,6 +99,7 @@ def search(
 def _check_input(g: Graph, sizes: Mapping[str, int], weights: Sequence[str]) -> None:
     if not isinstance(g, Graph):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise SearchError(f"{type(g).__name__} is no graph: cleave.trace makes one of a function")
+    check_nesting(g.name, g.outputs)
     symbols, inputs = {s.name: s for s in g.symbols}, [i.name for i in g.inputs]
     for name, value in sizes.items():
         if name not in symbols:

@@ -15,6 +15,7 @@ import cleave
 from cleave import Config, ops
 from cleave.config import SearchLimits
 from cleave.ir.interp import interpret
+from cleave.ir.text import parse_graph
 from cleave.search import Stop, search
 from tests.cases.reference import f64, rn, softmax
 from tests.cases.stages import run_case
@@ -111,3 +112,19 @@ def _fresh(program: str, variables: dict[str, str]) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_chain_of_as_many_operations_as_are_allowed(rng: np.random.Generator) -> None:
+    """Steps that fill one line after another of the text, through every stage."""
+
+    def chain(x: Any) -> Any:
+        for number in range(200):
+            x = ops.tanh(x) if number % 2 else x * 1.5
+        return x
+
+    g = cleave.trace(chain, x="m n", dtype="float32")
+    x = rn(rng, 3, 5).astype(np.float32)
+    expected = reduce(lambda y, number: np.tanh(y) if number % 2 else y * 1.5, range(200), f64(x))
+    run_case(g, [({"x": x}, {"out": expected})])
+    with pytest.raises(cleave.CleaveError, match="201 operations in one another: allowed are 200"):
+        search(parse_graph(g.text().replace("= x[m, n]", "= exp(x[m, n])").replace("(x[m, n]", "(exp(x[m, n])")))

@@ -218,13 +218,18 @@ def test_errors_in_annotations_name_the_function() -> None:
 
 
 def test_a_program_that_is_nested_too_deeply() -> None:
-    def deep(x: Any) -> Any:
-        for _ in range(3000):
+    def deep(x: Any, number: int) -> Any:
+        for _ in range(number):
             x = ops.tanh(x)
         return x
 
-    with pytest.raises(CleaveError, match="operations are nested too deeply for one graph: trace a part of it"):
-        cleave.trace(deep, x="n")
+    said = "operations in one another: allowed are 200, so a longer program is several graphs"
+    for number in (201, 3000):
+        with pytest.raises(CleaveError, match=f"test_frontend_errors.py:\\d+: {number} {said}"):
+            cleave.trace(lambda x, number=number: deep(x, number), x="n")
+    with pytest.raises(CleaveError, match=f"too many {said}"):  # where tracing itself ends
+        cleave.trace(lambda x: ops.sum(deep(x, 500)), x="n")
+    assert cleave.trace(lambda x: deep(x, 200), x="n").outputs
 
 
 def test_traces_do_not_leak_into_one_another() -> None:

@@ -162,3 +162,19 @@ def test_errors_in_single_terms() -> None:
     with pytest.raises(ParseError) as caught:
         parse_term(g, "sum(k, c[k])", "saved.json")
     assert str(caught.value) == "saved.json: 'c[k]' is no term, in 'sum(k, c[k])'"
+
+
+def test_what_is_nested_deeply_reads_back() -> None:
+    """Python reads 200 parentheses in one another; sums and calls each have one."""
+    g = parse_graph("graph g\ndims m\ninput x: float32[m]\naxis m: m\noutput out: float32[m] @ [m] = x[m]")
+    (o,) = g.outputs
+    term = o.term
+    for _ in range(149):
+        term = apply("tanh", apply("add", term, const(0.5)))
+    deep = graph("g", g.inputs, [Output("out", o.dtype, o.shape, o.indices, term)])
+    same(parse_graph(deep.text()), deep)
+    assert max(line.count("(") for line in deep.text().splitlines()) < 60
+    assert repr(deep.terms[0]).count("(") == 298
+    lines, _, last = deep.text().rstrip().rpartition(" = ")
+    with pytest.raises(CleaveError, match="graph: 301 operations in one another: allowed are 300"):
+        parse_graph(f"{lines} = exp(exp(exp({last})))")

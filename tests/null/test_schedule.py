@@ -420,9 +420,7 @@ NO_AXIS = {
 @pytest.mark.parametrize("name", NO_AXIS)
 def test_a_graph_without_an_axis_is_refused_with_what_it_lacks(name: str) -> None:
     candidate = as_written(parse_graph(f"graph small\n{NO_AXIS[name]}"))
-    with pytest.raises(
-        ScheduleError, match=r"no output has an axis for the rows of tiles .*: give it one"
-    ):
+    with pytest.raises(ScheduleError, match=r"no output has an axis for the rows of tiles .*: give it one"):
         schedule(candidate, A100, {"n": 30} if "dims n" in NO_AXIS[name] else {})
     around = parse_graph("graph small\ndims b\ninput x: float32[b]\naxis b: b\noutput out: float32[b] @ [b] = x[b]")
     assert schedule(as_written(around), A100, {"b": 1})

@@ -15,6 +15,7 @@ from cleave.frontend.tensor import Tensor, Value, term
 from cleave.frontend.torch import border
 from cleave.frontend.torch.array import Array, new_axes
 from cleave.frontend.torch.aten import HANDLERS, Call, name_of
+from cleave.ir.check import MOST_NESTED, check_nesting
 from cleave.ir.dim import Dim, is_name
 from cleave.ir.graph import Cast, Graph, IndexValue, Input, Load, Output, Where, graph, walk
 from cleave.ir.index import BoolRead, Read, of, symbols_of
@@ -44,8 +45,8 @@ def convert(program: border.Program, name: str, *, rounding: bool) -> tuple[Grap
     try:
         return _converted(program, name, rounding=rounding)
     except RecursionError:
-        # Passes over terms recurse: hundreds of layers are a model, not a kernel.
-        raise GraphError("operations are nested too deeply for one graph: import a part of it", location=name) from None
+        what = f"too many operations in one another: allowed are {MOST_NESTED}"
+        raise GraphError(f"{what}, so a longer program is several graphs", location=name) from None
     finally:
         CURRENT.reset(token)
 
@@ -68,7 +69,9 @@ def _converted(program: border.Program, name: str, *, rounding: bool) -> tuple[G
     if state.failures:
         raise _refusal(state)
     conditions = dict.fromkeys([*program.sizes.constraints, *current().conditions])
-    return graph(name, inputs, _outputs(state), tuple(conditions)), values
+    outputs = _outputs(state)
+    check_nesting(name, outputs)
+    return graph(name, inputs, outputs, tuple(conditions)), values
 
 
 def _names(program: border.Program) -> set[str]:
