@@ -20,7 +20,7 @@ from cleave.verify.reference import Reference
 from cleave.verify.steps import steps_of_sums
 from cleave.verify.verdict import Check, Outcome, Step
 
-_NO_VALUE = "the input graph is NaN all over every instance that was drawn: there is nothing to compare"
+_NO_VALUE = "the input graph has no value on any instance that was drawn: NaN everywhere"
 _EMPTY = "no output has an element"
 _STEPS = "a step function ({}) follows a reduction: either side of a jump is an honest rounding"
 
