@@ -82,7 +82,8 @@ class StepCheck:
 class Step:
     """One rewrite: which rule, where (words such as ``O / mul.0 / sum[t]``), the terms before and after, as text.
 
-    ``check`` is None where no instance was found on which both sides have values that the rule assumes.
+    ``check`` is None where no instance was found on which both sides have values that the rule assumes, or no time was
+    left to try it: then the candidate's notes say so.
     """
 
     rule: str

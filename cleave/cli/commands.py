@@ -28,7 +28,6 @@ from cleave.saved import check_place
 if TYPE_CHECKING:
     from cleave.pipeline.explanation import Explanation
     from cleave.search import Round
-    from cleave.verify import Verdict
 
 # ---- optimize
 
@@ -63,39 +62,37 @@ def optimize(options: argparse.Namespace) -> int:
 
 # ---- search and explain
 
+_VERIFICATION_SECONDS = 2.0
+"""What verification has at least: a search takes up to twice its limit, and verification what that leaves and this."""
+
 
 def search(options: argparse.Namespace) -> int:
     from cleave.pipeline.rulebooks import check_rulebook
-    from cleave.pipeline.show import numerics_notes
+    from cleave.pipeline.verification import Verified, verified
     from cleave.search import search as run
-    from cleave.verify import References, verify
+    from cleave.search.deadline import Deadline
 
     loaded, config, rules = read_program(options), read_config(options), read_rules(options)
     cost = read_cost(options)
     if options.save is not None:
         check_place(options.save, FORM[0])
     notes = check_rulebook(rules)
-    verdicts: list[Verdict] = []
     with progress(quiet=options.json) as told:
         dims = loaded.dims if _is_bound(loaded.graph, loaded.dims) else None
+        deadline = Deadline.after(2 * config.limits.seconds + _VERIFICATION_SECONDS)
         found = run(loaded.graph, rules, config, _round_teller(told), sizes=dims, weights=loaded.weights, cost=cost)
-        interrupted = str(found.report.stop) == "interrupted"
         if told:
             told("verify")
-        references = References(loaded.graph, config.seed)
-        try:
-            for c in () if interrupted else found.candidates:
-                verdicts.append(verify(c, config, bind=dims, references=references))
-        except KeyboardInterrupt:
-            interrupted = True
+        if str(found.report.stop) == "interrupted":
+            checked = Verified(found.candidates, interrupted=True)
+        else:
+            checked = verified(loaded.graph, found.candidates, config, dims, deadline)
     if options.save is not None:
-        save_candidates(found.candidates, options.save)
-    passed = {v.candidate for v in verdicts if v.passed}
-    notes = [*notes, *numerics_notes(c for c in found.candidates if c.name in passed)]
-    _print_found(options, found, verdicts, notes)
-    if interrupted:
+        save_candidates(checked.candidates, options.save)
+    _print_found(options, replace(found, candidates=checked.candidates), checked.verdicts, [*notes, *checked.notes])
+    if checked.interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_OK if all(v.passed for v in verdicts) else EXIT_FAILED
+    return EXIT_OK if checked.passed else EXIT_FAILED
 
 
 def _round_teller(told: Progress | None) -> Callable[[Round], None] | None:
@@ -120,7 +117,7 @@ def _print_found(options: argparse.Namespace, found: Any, verdicts: Sequence[Any
                 "candidates": [candidate_dict(c) for c in found.candidates],
                 "dropped": list(found.report.dropped),
                 "verdicts": [v.as_dict() for v in verdicts],
-                "notes": list(notes),
+                "notes": [*found.report.notes, *notes],
             }
         )
         return

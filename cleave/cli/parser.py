@@ -208,7 +208,9 @@ def _saturating(made: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # py
     search.add_argument("--unsafe", action="store_true", help="allow rules that may cancel or overflow")
     search.add_argument("--rounds", type=_positive, metavar="N", help="most rounds of saturation")
     search.add_argument("--nodes", type=_positive, metavar="N", help="most e-nodes")
-    search.add_argument("--seconds", type=_seconds, metavar="S", help="most seconds of saturation")
+    search.add_argument(
+        "--seconds", type=_seconds, metavar="S", help="most seconds of saturation; what follows it has as many"
+    )
     search.add_argument("--memory", type=_positive, metavar="MIB", help="most memory of the saturation")
     search.add_argument("--seed", type=_natural, metavar="N", default=0, help="of every random draw")
     return search

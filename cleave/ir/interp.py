@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import prod
 from operator import mul as multiply
 from typing import Any
 
@@ -243,7 +244,7 @@ def _contract(factors: Sequence[Term], axis: Axis, space: Space, memo: Mapping[T
 def contract(arrays: Sequence[Array], number: int) -> Array:
     """Sum over one dimension of a product of arrays that broadcast, without making the product unless it is small."""
     rank = arrays[0].ndim
-    if np.broadcast(*arrays).size <= _SMALL:
+    if prod(np.broadcast_shapes(*(a.shape for a in arrays))) <= _SMALL:
         return np.sum(reduce(np.multiply, arrays), axis=number, keepdims=True)
     operands: list[Any] = []
     kept: set[int] = set()

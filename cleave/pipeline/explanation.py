@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("rule", "says", "class", "assumes", "proof", "source")
 """What is shown of a rule."""
 
+_UNTRIED = "not tried: no small instance has values that the rule assumes, or no time was left"
+
 UNKNOWN = "unknown"
 """The stop reason of a search that nobody remembers."""
 
@@ -144,7 +146,7 @@ def _candidate_blocks(number: int, c: Candidate) -> Iterator[Block]:
 
 def _item(s: Step) -> Item:
     way = " (backward)" if s.backward else ""
-    tried = str(s.check) if s.check is not None else "not tried: no small instance has values that the rule assumes"
+    tried = str(s.check) if s.check is not None else _UNTRIED
     return Item(s.rule + way, f"at {s.place}", f"   {s.before}\n-> {s.after}", tried)
 
 

@@ -60,7 +60,8 @@ def leading(candidates: Sequence[Candidate]) -> list[Candidate]:
 def show_derivation(c: Candidate) -> list[str]:
     """The candidate's graph, its steps (rule, place, before, after) and its folds."""
     lines = [f"-- {c.name}", *_indented(c.graph.text())]
-    lines.append("  derivation:" if c.steps else "  derivation: none, the graph as written")
+    none = "none, the graph as written" if c.graph == c.origin else "none was found"
+    lines.append("  derivation:" if c.steps else f"  derivation: {none}")
     lines += show_steps(c.steps)
     lines += [f"  {line}" for line in (*split_lines(c), *fold_lines(c))]
     return lines

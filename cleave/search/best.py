@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from cleave.search.deadline import Deadline, OutOfTime
 from cleave.search.problem import Choice, Problem, bits, in_order, is_acyclic, reaches
 
 
@@ -20,13 +20,13 @@ class Budget:
     """What a search may still spend: partial choices looked at, and a time at which it ends (a safety only)."""
 
     pops: int
-    deadline: float
+    deadline: Deadline
     spent: int = 0
     ended: bool = False
 
     def spend(self) -> bool:
         """Whether there is one more."""
-        if self.spent >= self.pops or (self.spent % 64 == 0 and time.perf_counter() > self.deadline):
+        if self.spent >= self.pops or self.deadline.passed:
             self.ended = True
             return False
         self.spent += 1
@@ -116,8 +116,8 @@ class Region:
 # ---- all regions
 
 
-def combined(p: Problem, parts: Sequence[Region]) -> Iterator[Choice]:
-    """Whole choices without circles, cheapest first: of every region one choice."""
+def combined(p: Problem, parts: Sequence[Region], budget: Budget) -> Iterator[Choice]:
+    """Whole choices without circles, cheapest first: of every region one choice. Nothing is spent on those with."""
     everywhere = {c: a[0] for c, a in enumerate(p.allowed) if len(a) == 1}
     heap: list[tuple[float, tuple[int, ...]]] = []
     seen: set[tuple[int, ...]] = set()
@@ -130,6 +130,9 @@ def combined(p: Problem, parts: Sequence[Region]) -> Iterator[Choice]:
 
     push((0,) * len(parts))
     while heap:
+        if budget.deadline.passed:
+            budget.ended = True
+            return
         numbers = heapq.heappop(heap)[1]
         choice = dict(everywhere)
         for part, n in zip(parts, numbers, strict=True):
@@ -143,9 +146,9 @@ def combined(p: Problem, parts: Sequence[Region]) -> Iterator[Choice]:
 # ---- greedy
 
 
-def greedy(p: Problem) -> Choice | None:
+def greedy(p: Problem, deadline: Deadline) -> Choice | None:
     """Each class takes the e-node whose chosen graph is cheapest, shared parts counted once; not always the best,
-    always quick.
+    always quick. Raises OutOfTime.
     """
     best: dict[int, tuple[float, int, frozenset[int]]] = {}
     price: dict[int, float] = {}
@@ -153,6 +156,8 @@ def greedy(p: Problem) -> Choice | None:
     while changed:
         changed = False
         for c, allowed in enumerate(p.allowed):
+            if allowed:
+                deadline.check()
             for i in allowed:
                 operands = p.node(c, i).operands
                 if not all(k in best for k in operands):
@@ -174,6 +179,9 @@ def near(p: Problem, first: Choice, budget: Budget, most: float) -> Iterator[Cho
     for c in in_order(p.graph, first, p.graph.roots)[::-1]:
         if len(p.allowed[c]) > 1 and budget.spend():
             others = [[i for i in a if k != c or i != first[c]] for k, a in enumerate(p.allowed)]
-            made = greedy(Problem(p.graph, others, p.cost))
+            try:
+                made = greedy(Problem(p.graph, others, p.cost), budget.deadline)
+            except OutOfTime:
+                return
             if made is not None and p.total(made) <= most:
                 yield made

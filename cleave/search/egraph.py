@@ -119,6 +119,10 @@ def _spelt(value: Plain) -> str:
 # ---- reading
 
 
+_Raw = tuple[str, tuple[Plain, ...], tuple[str, ...]]
+"""An e-node over classes of egglog's: constructor, arguments that are no terms, operands."""
+
+
 @dataclass
 class _Reader:
     """egglog's serialized nodes, and what has been read of them."""
@@ -164,7 +168,7 @@ def _literal(op: str, eclass: str) -> Plain:
 def read_snapshot(serialized: bytes, signature: Signature, roots: Sequence[ETerm]) -> EGraph:
     """The e-graph of egglog's JSON. ``roots`` are terms that were put in."""
     reader = _Reader(json.loads(serialized)["nodes"], signature)
-    raw: dict[str, set[tuple[str, tuple[Plain, ...], tuple[str, ...]]]] = {}
+    raw: dict[str, set[_Raw]] = {}
     for n in reader.nodes.values():
         if signature.get(n["op"], ("",))[0] == "E" and not n.get("subsumed"):
             kinds = [(c, reader.is_term(c)) for c in n["children"]]
@@ -192,27 +196,30 @@ def _order(n: ENode) -> tuple[Any, ...]:
     return (n.op, tuple(map(repr, n.plain)), n.operands)
 
 
-def _numbered(raw: Mapping[str, set[tuple[str, tuple[Plain, ...], tuple[str, ...]]]]) -> dict[str, int]:
+def _numbered(raw: Mapping[str, set[_Raw]]) -> dict[str, int]:
     """Numbers for classes, from the leaves up: those with a node over numbered classes come next, by their least such
     node.
     """
     number: dict[str, int] = {}
-    waiting = set(raw)
-    while waiting:
-        ready: list[tuple[tuple[Any, ...], str]] = []
-        for eclass in waiting:
-            keys = [
-                _order(enode(op, plain, [number[k] for k in operands]))
-                for op, plain, operands in raw[eclass]
-                if all(k in number for k in operands)
-            ]
-            if keys:
-                ready.append((min(keys), eclass))
-        if not ready:
-            break
-        for _, eclass in sorted(ready):
-            number[eclass] = len(number)
-            waiting.discard(eclass)
+    above: dict[str, list[tuple[str, _Raw]]] = {}
+    missing: dict[tuple[str, _Raw], int] = {}
+    ready: dict[str, list[_Raw]] = {}
+    for eclass, members in raw.items():
+        for n in members:
+            missing[eclass, n] = len(set(n[2]))
+            for k in set(n[2]):
+                above.setdefault(k, []).append((eclass, n))
+            if not n[2]:
+                ready.setdefault(eclass, []).append(n)
+    while ready:
+        least = {c: min(_order(enode(op, plain, [number[k] for k in ks])) for op, plain, ks in ready[c]) for c in ready}
+        added = sorted(least, key=lambda c: (least[c], c))
+        number |= {eclass: len(number) + n for n, eclass in enumerate(added)}
+        ready = {}
+        for eclass, n in (over for c in added for over in above.get(c, ())):
+            missing[eclass, n] -= 1
+            if missing[eclass, n] == 0 and eclass not in number:
+                ready.setdefault(eclass, []).append(n)
     return number
 
 

@@ -2,11 +2,12 @@
 
 A round runs the analysis to its fixpoint, every family of rules once, and the analysis again. Nothing can stop egglog
 inside a round, hence the child: it sends a snapshot of the e-graph after each round (not more often than a quarter of
-the time permits), so that a limit, a crash or Ctrl-C keeps the last one.
+the time permits, and none that could not be read in time), so that a limit, a crash or Ctrl-C keeps the last one.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import signal
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from enum import StrEnum
 from typing import IO, Any
 
@@ -41,7 +42,9 @@ class Stop(StrEnum):
 
 class Request(msgspec.Struct, frozen=True):
     """What to run: programs as egglog text, and when to stop. ``dating`` holds one program a round, see
-    ``Rulebook.tick_text``. ``goals``: pairs of terms; when both of each are one class, nothing more is wanted.
+    ``Rulebook.tick_text``. ``snapshot``: the most bytes of one that can still be read in time; twice as many where it
+    is the last word of the rules, and any number where the goals are met. ``goals``: pairs of terms; when both of each
+    are one class, nothing more is wanted.
     """
 
     rules: str
@@ -53,11 +56,12 @@ class Request(msgspec.Struct, frozen=True):
     nodes: int
     seconds: float
     memory: int = 4096
+    snapshot: int = 1 << 40
     goals: tuple[tuple[str, str], ...] = ()
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """Rules and graph are loaded; the clock of the limits runs from here."""
+    """Rules are loaded; the clock of the limits runs from here."""
 
 
 class Round(msgspec.Struct, frozen=True, tag="round"):
@@ -89,6 +93,8 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 Message = Started | Round | Snapshot | Ended | Failed
 _HEADER = 8
+_LAST_WORDS: Mapping[Stop | None, float] = {Stop.SATURATED: 2, Stop.EQUAL: math.inf}
+"""Ends after which nothing is missing from the e-graph, and how much larger it may be to be worth reading."""
 _SHARE_OF_SNAPSHOTS = 0.25
 _START_UP = 60.0
 _LOOK = 0.1
@@ -121,20 +127,20 @@ def _rounds(request: Request) -> Generator[Message]:
     with Session() as session:
         try:
             session.execute(request.rules)
+            yield Started()
+            began = time.perf_counter()
             session.execute(request.program)
         except bindings.EggSmolError as error:
             yield Failed(" ".join(str(error).split()))
         else:
-            yield Started()
-            yield from _saturated(session, request)
+            yield from _saturated(session, request, began)
 
 
-def _saturated(session: Session, request: Request) -> Generator[Message]:
-    began = time.perf_counter()
+def _saturated(session: Session, request: Request, began: float) -> Generator[Message]:
     held = _resident()
     families = " ".join(f"(run {family})" for family in request.families)
     schedule = f"(run-schedule (saturate (run analysis)) {families} (saturate (run analysis)))"
-    snapshots = 0.0
+    snapshots, small = 0.0, True
     for number in range(1, request.rounds + 1):
         report = session.execute(schedule)[0].report
         session.execute(request.dating[number - 1])
@@ -143,8 +149,11 @@ def _saturated(session: Session, request: Request) -> Generator[Message]:
         met = bool(request.goals) and all(session.equal(a, b) for a, b in request.goals)
         stop = Stop.EQUAL if met else _stop(done, request, _resident() - held, updated=report.updated)
         elapsed = time.perf_counter() - began
-        if stop is not None or snapshots <= _SHARE_OF_SNAPSHOTS * elapsed:
-            yield Snapshot(number, session.serialized().encode())
+        if (small and (stop is not None or snapshots <= _SHARE_OF_SNAPSHOTS * elapsed)) or stop in _LAST_WORDS:
+            graph = session.serialized().encode()
+            small = len(graph) <= request.snapshot
+            if len(graph) <= request.snapshot * _LAST_WORDS.get(stop, 1):
+                yield Snapshot(number, graph)
             snapshots += time.perf_counter() - began - elapsed
         if stop is not None:
             yield Ended(stop)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from cleave.rewrite.rule import Rule, Signature
 from cleave.rewrite.sexp import Sexp, show
+from cleave.search.deadline import NEVER, Deadline
 from cleave.search.egraph import EGraph, ENode, enode
 from cleave.search.term import COMMUTATIVE, MONOIDS, AxisRef, ETerm, Plain, walk
 
@@ -85,7 +86,7 @@ class Derivations:
     """The recorded matches of one e-graph, ready to be searched.
 
     ``work`` bounds the conversions and routes that are tried for one derivation: no clock, so that the same e-graph
-    always gives the same steps.
+    always gives the same steps. The deadline of ``derive`` only ends what takes far longer than usual.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Derivations:
         self.rules = _Rules({r.name: r for r in rules}, signature)
         self.work = work
         self.left = 0
+        self.deadline = NEVER
         self.found: dict[tuple[ETerm, ETerm], tuple[Rewrite, ...]] = {}
         self.classes: dict[ETerm, int] = {}
         self.standing = _representatives(graph, sources)
@@ -103,9 +105,9 @@ class Derivations:
             for match in self._matches(record.rule, record.round, record.values):
                 self.edges.setdefault(match.source, []).append(match)
 
-    def derive(self, source: ETerm, target: ETerm) -> tuple[Rewrite, ...]:
-        """Rewrites that turn a source term into a chosen term. Raises NoDerivation."""
-        self.left = self.work
+    def derive(self, source: ETerm, target: ETerm, deadline: Deadline = NEVER) -> tuple[Rewrite, ...]:
+        """Rewrites that turn a source term into a chosen term. Raises NoDerivation or OutOfTime."""
+        self.left, self.deadline = self.work, deadline
         return self._convert(source, target, ())
 
     # ---- matches
@@ -171,6 +173,7 @@ class Derivations:
         if (a, b) in self.found:
             return self.found[a, b]
         self.left -= 1
+        self.deadline.check()
         if (a, b) in stack or len(stack) > _DEEPEST or self.left < 0:
             raise NoDerivation
         inside = (*stack, (a, b))
@@ -212,6 +215,7 @@ class Derivations:
         given = 0
         while heap and given < _ROUTES and self.left > 0:
             self.left -= 1
+            self.deadline.check()
             weight, _, seen, route = heapq.heappop(heap)
             if seen[-1] == target:
                 given += 1
@@ -348,10 +352,11 @@ class _Tree:
         return " / ".join(words)
 
 
-def replays(source: ETerm, target: ETerm, steps: Sequence[Rewrite]) -> bool:
-    """Whether each place holds what its rewrite says, and the end is the target."""
+def replays(source: ETerm, target: ETerm, steps: Sequence[Rewrite], deadline: Deadline = NEVER) -> bool:
+    """Whether each place holds what its rewrite says, and the end is the target. Raises OutOfTime."""
     tree = _Tree(source)
     for s in steps:
+        deadline.check()
         node = tree.at(s.path)
         if node.whole() is not s.before:
             return False
@@ -359,12 +364,13 @@ def replays(source: ETerm, target: ETerm, steps: Sequence[Rewrite]) -> bool:
     return tree.whole() is target
 
 
-def equations(source: ETerm, steps: Sequence[Rewrite]) -> list[tuple[str, Rewrite]]:
-    """The different equations of a derivation with the place of first use, in words."""
+def equations(source: ETerm, steps: Sequence[Rewrite], deadline: Deadline = NEVER) -> list[tuple[str, Rewrite]]:
+    """The different equations of a derivation with the place of first use, in words. Raises OutOfTime."""
     seen: set[tuple[str, frozenset[ETerm]]] = set()
     out: list[tuple[str, Rewrite]] = []
     tree = _Tree(source)
     for s in steps:
+        deadline.check()
         key = (s.rule, frozenset((s.before, s.after)))
         if not s.rule.startswith("comm") and key not in seen:
             seen.add(key)

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cleave.search.best import Budget, Region, combined, greedy, near
+from cleave.search.deadline import NEVER, Deadline, OutOfTime
 from cleave.search.egraph import EGraph, ENode
 from cleave.search.fewest import fewest_passes
 from cleave.search.form import Form, form
@@ -42,13 +42,13 @@ _PAIRED = 3
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one extraction: partial choices looked at, which do not depend on the machine; seconds, a safety; and how many
-    graphs are wanted.
+    """Of one extraction: partial choices looked at, which do not depend on the machine; how many graphs are wanted; and
+    a time at which it ends.
     """
 
     pops: int = 20_000
-    seconds: float = 5.0
     wanted: int = 4
+    deadline: Deadline = NEVER
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Extraction:
     """Chosen graphs of one configuration, cheapest first.
 
     ``exact``: the first one is the cheapest; else a limit was met. ``factor``: the others are the next ones among
-    graphs that cost at most so many times the greedy one; infinite where nothing was left out.
+    graphs that cost at most so many times the greedy one; infinite where nothing was left out. ``late``: it was the
+    deadline that ended it.
     """
 
     split: frozenset[str]
@@ -66,6 +67,7 @@ class Extraction:
     nodes: int = 0
     regions: int = 0
     factor: float = math.inf
+    late: bool = False
 
 
 def extract(
@@ -82,6 +84,8 @@ def extract(
     c. ``local``: all reductions over an axis are split, so that chunks need nothing of one another. ``fewest``: only
     graphs with the fewest passes over each axis, if there are others.
     """
+    if limits.deadline.passed:
+        return Extraction(split, (), exact=False, late=True)
     allowed = _allowed(graph, split, splittable, local=local)
     if fewest:
         every, allowed = allowed, fewest_passes(graph, allowed)
@@ -90,14 +94,18 @@ def extract(
     problem = make_problem(graph, allowed, cost)
     if problem is None:
         return Extraction(split, ())
-    first = greedy(problem)
-    wide, cut, factor = _cut(problem, first)
+    nodes = sum(map(len, problem.allowed))
+    try:
+        first = greedy(problem, limits.deadline)
+    except OutOfTime:
+        return Extraction(split, (), exact=False, nodes=nodes, late=True)
+    wide, cut, factor = _cut(problem, first, limits.deadline)
     pops = limits.pops if _largest(cut) <= REGION else limits.pops // _HOPELESS
-    budget = Budget(pops, time.perf_counter() + limits.seconds)
+    budget = Budget(pops, limits.deadline)
     parts = [Region(cut, r, budget) for r in regions(cut)]
     kept = _Kept(graph, split, local, limits.wanted)
     exact = False
-    for found in kept.different(combined(cut, parts), budget):
+    for found in kept.different(combined(cut, parts, budget), budget):
         exact = exact or (found and not any(part.cut for part in parts))
     everything = factor == math.inf and not budget.ended
     if first is not None and len(kept.found) < limits.wanted and not everything:
@@ -105,20 +113,20 @@ def extract(
         for _ in kept.different(nearby if exact else itertools.chain([first], nearby)):
             pass
     found = sorted(kept.found, key=problem.total)
-    nodes = sum(map(len, problem.allowed))
-    return Extraction(split, tuple(found), exact or everything, budget.spent, nodes, len(parts), factor)
+    late = limits.deadline.passed and not everything
+    return Extraction(split, tuple(found), exact or everything, budget.spent, nodes, len(parts), factor, late)
 
 
-def _cut(p: Problem, first: Choice | None) -> tuple[Problem, Problem, float]:
+def _cut(p: Problem, first: Choice | None, deadline: Deadline) -> tuple[Problem, Problem, float]:
     """The problem without what is much dearer, the same with small regions or as small as leaves the best graph in,
-    and how much dearer graphs of that may be.
+    and how much dearer graphs of that may be; less is left out where there is no time.
     """
     if first is None or _largest(p) <= REGION:
         return p, p, math.inf
     best, made = p.total(first), p
-    wide = made = within(p, best * _DEAREST)
+    wide = made = within(p, best * _DEAREST, deadline)
     for factor in _FACTORS:
-        made = within(made, best * factor * (1 + 1e-9))
+        made = within(made, best * factor * (1 + 1e-9), deadline)
         if _largest(made) <= REGION:
             return wide, made, factor
     return wide, made, _FACTORS[-1]

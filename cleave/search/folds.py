@@ -47,6 +47,7 @@ from cleave.ir.index import Index, index, of, show_pred
 from cleave.ir.instance import CHUNKS, Instance
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.op import MAPS, MONOIDS
+from cleave.search.deadline import Deadline
 from cleave.search.reducibility import is_small
 from cleave.search.small import Small
 
@@ -85,8 +86,13 @@ def _axes(member: Reduce) -> tuple[Axis, ...]:
 # ---- patterns of a split candidate
 
 
-def patterns(g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], small: Small) -> list[Pattern]:
-    """The folds that the outer stages of a graph show and that hold on all instances; without one there are none."""
+def patterns(
+    g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], small: Small, deadline: Deadline
+) -> list[Pattern]:
+    """The folds that the outer stages of a graph show and that hold on all instances; without one there are none.
+
+    Raises OutOfTime.
+    """
     if not small.instances or not splits:
         return []
     to = Rewriting(small.freed, g.axes)
@@ -96,6 +102,7 @@ def patterns(g: Graph, splits: Sequence[Split], bases: Mapping[str, Axis], small
         kept = Pattern(g, tuple(splits), split, bases[split.count], (), ())
         for partial, total in zip(*_outer_stage(g, split, bases[split.count]), strict=True):
             wider = with_field(kept, partials=(*kept.partials, partial), totals=(*kept.totals, total))
+            deadline.check()
             if _closed(wider) and all(holds(_pattern(wider, to), trial) for trial in trials):
                 kept = wider
         if kept.partials:

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from cleave.ir.axis import Axis
 from cleave.ir.text import show_term
+from cleave.search.deadline import Deadline
 from cleave.search.decode import Decoder
 from cleave.search.egraph import EGraph, ENode
 from cleave.search.encode import Encoding
@@ -27,11 +29,20 @@ from cleave.search.term import AxisRef, ETerm, walk
 _Follows = Callable[[ENode, frozenset[int]], bool]
 
 
-def after_saturation(table: ReducibilityTable, encoding: Encoding, graph: EGraph) -> ReducibilityTable:
-    """The table of a graph with what the e-graph says of each axis that may be split."""
+def after_saturation(
+    table: ReducibilityTable, encoding: Encoding, graph: EGraph, deadline: Deadline
+) -> tuple[ReducibilityTable, tuple[Axis, ...]]:
+    """The table of a graph with what the e-graph says of each axis that may be split, and the axes that no time was
+    left for.
+    """
     names = {a: name for name, a in encoding.axes.items() if name in encoding.splits}
-    rows = [_derived(row, names.get(row.axis), encoding, graph) if row.splittable else row for row in table.rows]
-    return ReducibilityTable(tuple(rows))
+    rows: list[AxisVerdict] = []
+    left: list[Axis] = []
+    for row in table.rows:
+        late = row.splittable and deadline.passed
+        left += [row.axis] * late
+        rows.append(_derived(row, names.get(row.axis), encoding, graph) if row.splittable and not late else row)
+    return ReducibilityTable(tuple(rows)), tuple(left)
 
 
 def _derived(row: AxisVerdict, name: str | None, encoding: Encoding, graph: EGraph) -> AxisVerdict:

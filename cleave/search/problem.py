@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cleave.search.deadline import Deadline
 from cleave.search.egraph import EGraph, ENode
 
 Choice = Mapping[int, int]
@@ -112,10 +113,10 @@ def _needed(p: Problem) -> list[int]:
     return needed
 
 
-def within(p: Problem, most: float) -> Problem:
-    """The problem without e-nodes that no graph of at most that price contains."""
+def within(p: Problem, most: float, deadline: Deadline) -> Problem:
+    """The problem without e-nodes that no graph of at most that price contains, as far as there is time."""
     kept = p
-    while True:
+    while not deadline.passed:
         least = _Bounds(kept)
         allowed = [[i for i in a if least.of(c, i) <= most] for c, a in enumerate(kept.allowed)]
         if allowed == kept.allowed:
@@ -124,6 +125,7 @@ def within(p: Problem, most: float) -> Problem:
         if tried is None:  # nothing is that cheap
             return kept
         kept = tried
+    return kept
 
 
 class _Bounds:

@@ -87,11 +87,11 @@ def prove(
         return Proof(Stop.EQUAL, (), Derived((), "exact", (), ()), notes=tuple(notes))
     state = saturated(encoding, book, config, progress, [(a, b) for _, a, b in goals])
     unproved = tuple(goal for goal in goals if state.graph.find(goal[1]) != state.graph.find(goal[2]))
-    found = Proof(state.stop, tuple(state.rounds), None, notes=tuple(notes))
+    found = Proof(state.stop, tuple(state.rounds), None, notes=(*notes, *state.notes()))
     if not unproved:
         explainer = make_explainer(encoding, state.graph, book, small_form(g), _DERIVATION_WORK)
         return replace(found, derived=explainer.explain(goals))
-    operators = frozenset(n.op for _, n in state.graph.nodes()) if state.stop is Stop.SATURATED else None
+    operators = frozenset(n.op for _, n in state.graph.nodes()) if state.complete else None
     return replace(
         found,
         unproved=tuple(name for name, _, _ in unproved),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cleave.candidate import Candidate, Split, as_written
+from cleave.candidate import Candidate, Fold, as_written
 from cleave.config import Config
 from cleave.cost.graph import Cost, graph_cost
 from cleave.errors import SearchError
@@ -15,37 +15,29 @@ from cleave.ir.check import check_nesting
 from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph
 from cleave.rewrite.rulebook import Rulebook
-from cleave.search.decode import chosen_terms, decode
-from cleave.search.egraph import EGraph, enode
+from cleave.search.deadline import Deadline, OutOfTime
+from cleave.search.drafts import Draft, Drafting
 from cleave.search.encode import Encoding, encode
 from cleave.search.engine import Round, Stop
-from cleave.search.extract import Extraction, Limits, configurations, extract
 from cleave.search.folds import Pattern, folds_of, patterns
-from cleave.search.form import form
 from cleave.search.found import Found
 from cleave.search.locality import after_saturation
-from cleave.search.price import prices
-from cleave.search.problem import Choice
 from cleave.search.rank import Dropped, ranked, without_dominated
 from cleave.search.reducibility import reducibility_table
 from cleave.search.report import Report, Seconds
 from cleave.search.saturate import Saturated, saturated, source_egraph
 from cleave.search.select import selected
 from cleave.search.small import Small, small_form
-from cleave.search.steps import Explainer, make_explainer
-from cleave.search.term import ETerm, walk
+from cleave.search.steps import Derived, Explainer, make_explainer, unexplained
 
-_CONFIGURATIONS = 16
-_PER_CONFIGURATION = 3
-_POPS = 160_000
-"""Partial choices that all extractions may look at together, and one at most and at least."""
-_MOST_POPS, _LEAST_POPS = 40_000, 5_000
 _LOOKED_AT = 2
 """Times as many candidates as are kept, where a user's cost chooses."""
-_EXTRACTION_SECONDS = 20.0
-"""A safety for slow machines: where it ends an extraction, results may differ from those of a fast one."""
-_INTERRUPTED_SECONDS = 2.0
-"""What someone who pressed Ctrl-C waits for extractions."""
+_EXTRACTION = 0.5
+"""Of the time after saturation, what goes to extraction; folds and derivations have the rest."""
+_AXES = 0.25
+"""What the table of axes may take of it."""
+_INTERRUPTED_SECONDS = 4.0
+"""What someone who pressed Ctrl-C waits at most."""
 
 
 def search(
@@ -79,21 +71,35 @@ def search(
         notes.append("reducibility off: any reduction may be split by itself")
     elif whole:
         notes.append(f"kept whole, since small and fixed: {', '.join(whole)}")
-    state = Saturated(source_egraph(encoding))
+    state = Saturated(source_egraph(encoding), started=began, ended=began)
     if config.ablation.algebra:
         state = saturated(encoding, book, config, progress)
-        table = after_saturation(table, encoding, state.graph) if local else table
-    else:
+        notes += state.notes()
+    deadline = _deadline(state, config.limits.seconds)
+    if state.kept and local:
+        table, left = after_saturation(table, encoding, state.graph, deadline.share(_AXES))
+        if left:
+            notes.append(f"no time was left to look for forms in chunks of {', '.join(a.name for a in left)}")
+    elif not config.ablation.algebra:
         notes.append("algebra off: only the graph as written")
         book = book.only()
     grown = time.perf_counter()
-    work = _Work(encoding, state.graph, book, config, sizes, notes, state.stop, cost)
+    work = _Work(encoding, state, book, config, sizes, notes, deadline, cost)
     candidates = work.candidates()
     seconds = Seconds(grown - began, work.extracted - grown, time.perf_counter() - work.extracted)
     names = tuple(r.name for r in book.rules)
     remarks, dropped = tuple(dict.fromkeys(notes)), tuple(map(str, work.dropped))
-    report = Report(work.stop, tuple(state.rounds), seconds, table, names, remarks, dropped)
+    report = Report(state.stop, tuple(state.rounds), seconds, table, names, remarks, dropped)
     return Found(tuple(candidates), report, state.graph)
+
+
+def _deadline(state: Saturated, seconds: float) -> Deadline:
+    """What comes after a saturation ends twice the limit after that began; a saturation that nobody could end at its
+    limit leaves as long as the limit.
+    """
+    if state.stop is Stop.INTERRUPTED:
+        return Deadline(state.ended + _INTERRUPTED_SECONDS)
+    return Deadline(max(state.started + 2 * seconds, state.ended + seconds))
 
 
 def _check_input(g: Graph, sizes: Mapping[str, int], weights: Sequence[str]) -> None:
@@ -113,28 +119,17 @@ def _check_input(g: Graph, sizes: Mapping[str, int], weights: Sequence[str]) -> 
 # ---- candidates
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """A candidate in the making: its graph and the terms of the rule language that it was decoded from."""
-
-    name: str
-    graph: Graph
-    splits: tuple[Split, ...]
-    roots: tuple[ETerm, ...]
-    configuration: frozenset[str]
-
-
 @dataclass
 class _Work:
     """From an e-graph to ranked candidates."""
 
     encoding: Encoding
-    graph: EGraph
+    state: Saturated
     book: Rulebook
     config: Config
     sizes: Mapping[str, int] | None
     notes: list[str]
-    stop: Stop
+    deadline: Deadline
     cost: Cost | None = None
     extracted: float = 0.0
     dropped: list[Dropped] = field(default_factory=list[Dropped])
@@ -145,7 +140,7 @@ class _Work:
         try:
             self._fill(finished)
         except KeyboardInterrupt:
-            self.stop = Stop.INTERRUPTED
+            self.state.stop = Stop.INTERRUPTED
             self.extracted = self.extracted or time.perf_counter()
         written, order = finished[0], ranked(finished, self.sizes, self.cost)
         if self.cost is None:
@@ -159,113 +154,73 @@ class _Work:
         return self.config.limits.candidates * (1 if self.cost is None else _LOOKED_AT)
 
     def _fill(self, finished: list[Candidate]) -> None:
-        drafts = self._drafts()
+        extraction = self.deadline.share(_EXTRACTION)
+        drafts = Drafting(
+            self.encoding,
+            self.state.graph,
+            self.config,
+            self.sizes,
+            self._most,
+            extraction,
+            self.notes,
+            complete=self.state.complete,
+        ).drafts()
         small = small_form(self.encoding.graph)
         known = self._patterns(drafts, small)
         self.extracted = time.perf_counter()
         if self.config.ablation.algebra:
             finished[0] = replace(finished[0], folds=folds_of(self.encoding.graph, (), {}, known))
-        explainer = make_explainer(self.encoding, self.graph, self.book, small)
-        for draft in drafts:
-            if self.config.ablation.split or not draft.splits:
-                finished.append(self._finished(draft, known, explainer))
+        offered = [d for d in drafts if self.config.ablation.split or not d.splits]
+        folds = self._folds(offered, known)
+        explainer = None if self.deadline.passed else make_explainer(self.encoding, self.state.graph, self.book, small)
+        late: list[str] = []
+        for number, (d, found) in enumerate(zip(offered, folds, strict=True)):
+            derived = self._derived(d, explainer, self.deadline.next_of(len(offered) - number))
+            late += [d.name] * derived.late
+            finished.append(self._finished(d, found, derived))
+        if late:
+            self.notes.append(f"no time was left to find, or to try, all steps of {', '.join(late)}")
 
-    def _drafts(self) -> list[_Draft]:
-        """The best few graphs of each configuration, every configuration's best before any second one."""
-        splittable = sorted(self.encoding.splits)
-        priced = prices(self.graph, self.encoding, self.sizes)
-        configured, cut = configurations(splittable, _CONFIGURATIONS)
-        if cut:
-            self.notes.append(
-                f"{len(splittable)} axes may be split: {len(configured)} of their combinations were tried"
-            )
-        written = form(self.graph, self._written())
-        found: list[tuple[int, int, frozenset[str], Choice]] = []
-        results: list[Extraction] = []
-        interrupted = self.stop is Stop.INTERRUPTED
-        deadline = time.perf_counter() + (_INTERRUPTED_SECONDS if interrupted else _EXTRACTION_SECONDS)
-        pops = min(max(_POPS // len(configured), _LEAST_POPS), _MOST_POPS)
-        wanted = max(_PER_CONFIGURATION, -(-self._most // len(configured)))
-        for order, split in enumerate(configured):
-            left = deadline - time.perf_counter()
-            if left <= 0:
-                self.notes.append(f"no time was left to extract {'; '.join(map(_words, configured[order:]))}")
-                break
-            limits = Limits(pops, left / (len(configured) - order), wanted)
-            cheapest, fewest = self._extractions(priced, split, limits)
-            results.append(cheapest)
-            choices = [*cheapest.choices[:1], *fewest.choices, *cheapest.choices[1:]]
-            found += [(n, order, split, c) for n, c in enumerate(choices) if form(self.graph, c) != written]
-        self._remark(results)
-        found.sort(key=lambda entry: entry[:2])
-        return self._decoded(found)
-
-    def _extractions(
-        self, priced: Sequence[Sequence[float]], split: frozenset[str], limits: Limits
-    ) -> tuple[Extraction, Extraction]:
-        """The cheapest graphs of a configuration, and the cheapest with the fewest passes over each axis."""
-        names, local = frozenset(self.encoding.splits), self.config.ablation.reducibility
-        cheapest = extract(self.graph, priced, split, names, limits, local=local)
-        few = Limits(limits.pops // 2, limits.seconds, 1)
-        return cheapest, extract(self.graph, priced, split, names, few, local=local, fewest=True)
-
-    def _remark(self, results: Sequence[Extraction]) -> None:
-        cut = [_words(r.split) for r in results if not r.exact]
-        if cut:
-            self.notes.append(
-                f"extraction met its limit {'; '.join(cut)}: greedy choices stand in, the best may be missing"
-            )
-        for r in results:
-            if r.exact and not r.choices and len(r.split) == 1:
-                self.notes.append(
-                    f"no candidate {_words(r.split)}: a reduction within a chunk needs one over all chunks"
-                )
-
-    def _written(self) -> dict[int, int]:
-        """The source terms as a choice of e-nodes."""
-        choice: dict[int, int] = {}
-        for t in walk(*self.encoding.roots):
-            c = self.graph.find(t)
-            assert c is not None
-            node = enode(t.op, t.plain, [k for k in map(self.graph.find, t.operands) if k is not None])
-            choice.setdefault(c, self.graph.classes[c].index(node))
-        return choice
-
-    def _decoded(self, found: Sequence[tuple[int, int, frozenset[str], Choice]]) -> list[_Draft]:
-        out: list[_Draft] = []
-        graphs = {self.encoding.graph}
-        for _, _, split, choice in found:
-            if len(out) >= self._most - 1:
-                break
-            terms = chosen_terms(self.graph, choice, self.graph.roots)
-            roots = tuple(terms[r] for r in self.graph.roots)
-            decoded = decode(self.encoding, roots, self.encoding.graph.name)
-            if decoded is not None and decoded[0] not in graphs:
-                graphs.add(decoded[0])
-                name = "split " + ", ".join(sorted(split)) if split else "unsplit"
-                number = 1 + sum(d.configuration == split for d in out)
-                out.append(_Draft(f"{name} {number}" if number > 1 else name, *decoded, roots, split))
-        return out
-
-    def _patterns(self, drafts: Sequence[_Draft], small: Small) -> list[Pattern]:
+    def _patterns(self, drafts: Sequence[Draft], small: Small) -> list[Pattern]:
         if not small.instances:
             self.notes.append(
                 "no small instance of the graph was found, so folds and steps could not be tried: none are given"
             )
-        return [p for d in drafts for p in patterns(d.graph, d.splits, self._bases(), small)]
+        out: list[Pattern] = []
+        for number, d in enumerate(drafts):
+            try:
+                out += patterns(d.graph, d.splits, self._bases(), small, self.deadline)
+            except OutOfTime:
+                self.notes.append(f"no time was left to look for folds in {', '.join(d.name for d in drafts[number:])}")
+                break
+        return out
+
+    def _folds(self, drafts: Sequence[Draft], known: Sequence[Pattern]) -> list[tuple[Fold, ...]]:
+        """Of each draft; derivations, of which one may take all the time, come later."""
+        out: list[tuple[Fold, ...]] = []
+        for number, d in enumerate(drafts):
+            if known and self.deadline.passed:
+                self.notes.append(f"no time was left to give folds to {', '.join(d.name for d in drafts[number:])}")
+                return [*out, *[()] * (len(drafts) - number)]
+            out.append(folds_of(d.graph, d.splits, self._bases(), known))
+        return out
+
+    def _derived(self, d: Draft, explainer: Explainer | None, deadline: Deadline) -> Derived:
+        if explainer is None:
+            return unexplained(self.book.rules, "no time was left to look for a derivation", late=True)
+        names = [o.name for o in self.encoding.graph.outputs]
+        return explainer.explain(list(zip(names, self.encoding.roots, d.roots, strict=True)), deadline)
 
     def _bases(self) -> dict[str, Axis]:
         return {s.count: s.axis for s in self.encoding.splits.values()}
 
-    def _finished(self, d: _Draft, known: Sequence[Pattern], explainer: Explainer) -> Candidate:
-        names = [o.name for o in self.encoding.graph.outputs]
-        derived = explainer.explain(list(zip(names, self.encoding.roots, d.roots, strict=True)))
+    def _finished(self, d: Draft, folds: tuple[Fold, ...], derived: Derived) -> Candidate:
         made = Candidate(
             d.name,
             d.graph,
             self.encoding.graph,
             steps=derived.steps,
-            folds=folds_of(d.graph, d.splits, self._bases(), known),
+            folds=folds,
             splits=d.splits,
             exactness=derived.exactness,
             assumptions=derived.assumptions,
@@ -273,7 +228,7 @@ class _Work:
         )
         return self._costed(made)
 
-    def _ragged_notes(self, d: _Draft) -> list[str]:
+    def _ragged_notes(self, d: Draft) -> list[str]:
         ragged = self._bases()
         stated = {s.count: str(p) for s in d.splits for p in d.graph.constraints if s.count in str(p)}
         return [
@@ -284,7 +239,3 @@ class _Work:
 
     def _costed(self, c: Candidate) -> Candidate:
         return replace(c, cost=graph_cost(c.graph, c.splits, self.encoding.weights))
-
-
-def _words(split: frozenset[str]) -> str:
-    return f"with {', '.join(sorted(split))} split" if split else "without a split"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,11 +19,39 @@ Goals = Sequence[tuple[ETerm, ETerm]]
 """Pairs of encoded terms; a saturation may end when both terms of each are one class."""
 
 
+_READ = 3 << 20
+"""Bytes of a snapshot for each second of the limit: what is larger leaves no time for extraction and derivations."""
+
+
 @dataclass
 class Saturated:
+    """``kept`` is the round after which the e-graph was what ``graph`` holds: not the last one, where a limit was met
+    before there was a snapshot of it, or that was too large to be read in time. 0: the graph as written. ``started``
+    and ``ended``: when, by ``time.perf_counter``.
+    """
+
     graph: EGraph
     rounds: list[Round] = field(default_factory=list[Round])
     stop: Stop = Stop.SATURATED
+    kept: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether the e-graph holds all that the rules can reach."""
+        return self.stop is Stop.SATURATED and not self.notes()
+
+    def notes(self) -> list[str]:
+        """What the sizes of the last round do not say."""
+        last = self.rounds[-1].number if self.rounds else 0
+        if self.kept == last:
+            return []  # without a round, too, the report says it
+        why = f"that after round {last} was too large to be read in the time, or the saturation ended before it was"
+        if not self.kept:
+            return [f"no e-graph was kept, only the graph as written: {why}"]
+        size = next(f"{r.nodes} e-nodes, {r.classes} classes" for r in self.rounds if r.number == self.kept)
+        return [f"candidates are of the e-graph after round {self.kept} ({size}): {why}"]
 
 
 def saturated(
@@ -35,7 +65,7 @@ def saturated(
 
     Raises SearchError if egglog refuses the rules.
     """
-    state = Saturated(source_egraph(encoding), stop=Stop.INTERRUPTED)
+    state = Saturated(source_egraph(encoding), stop=Stop.INTERRUPTED, started=time.perf_counter())
     latest: engine.Snapshot | None = None
     messages = engine.saturate(request(encoding, book, config.limits, goals), isolate=config.isolate)
     try:
@@ -52,12 +82,14 @@ def saturated(
                 case engine.Failed(text):
                     raise engine.refused(text)
                 case engine.Started():
-                    pass
+                    state.started = time.perf_counter()
     except KeyboardInterrupt:
         state.stop = Stop.INTERRUPTED
     finally:
         messages.close()
+    state.ended = time.perf_counter()
     if latest is not None:
+        state.kept = latest.round
         state.graph = read_snapshot(latest.graph, book.signature, encoding.roots)
     return state
 
@@ -73,6 +105,7 @@ def request(encoding: Encoding, book: Rulebook, limits: SearchLimits, goals: Goa
         nodes=limits.nodes,
         seconds=limits.seconds,
         memory=limits.memory,
+        snapshot=math.ceil(_READ * limits.seconds),
         goals=tuple((encoding.bound[a], encoding.bound[b]) for a, b in goals),
     )
 

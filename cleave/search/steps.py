@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleave.candidate import Step
 from cleave.ir.graph import Term, free, substitute_axes
@@ -11,6 +11,7 @@ from cleave.ir.text import shared_names, show_term
 from cleave.rewrite.rule import Exactness, Rule
 from cleave.rewrite.rulebook import Rulebook
 from cleave.search.check import Checker
+from cleave.search.deadline import NEVER, Deadline, OutOfTime
 from cleave.search.decode import Decoder
 from cleave.search.egraph import EGraph
 from cleave.search.encode import Encoding
@@ -18,17 +19,22 @@ from cleave.search.explain import WORK, Derivations, NoDerivation, Rewrite, equa
 from cleave.search.small import Small
 from cleave.search.term import ETerm
 
+_TOGETHER = 2
+"""Axes that a candidate splits at once; all their subsets would be names without number."""
 _WEAKEST = (Exactness.EXACT, Exactness.REASSOCIATES, Exactness.UNSAFE)
 
 
 @dataclass(frozen=True)
 class Derived:
-    """The steps of a candidate and what they rest on. ``notes`` say if a step is false or none were found."""
+    """The steps of a candidate and what they rest on. ``notes`` say if a step is false or none were found, and what was
+    left out if the time ended first (``late``).
+    """
 
     steps: tuple[Step, ...]
     exactness: str
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
+    late: bool = False
 
 
 @dataclass
@@ -40,40 +46,56 @@ class Explainer:
     checker: Checker
     names: Mapping[Term, str]
 
-    def explain(self, goals: Sequence[tuple[str, ETerm, ETerm]]) -> Derived:
-        """Steps from one term to another for each output: (name, source, target)."""
+    def explain(self, goals: Sequence[tuple[str, ETerm, ETerm]], deadline: Deadline = NEVER) -> Derived:
+        """Steps from one term to another for each output: (name, source, target).
+
+        After the deadline no derivation is looked for, and no step is tried: the notes say so.
+        """
         steps: dict[tuple[str, frozenset[str]], Step] = {}
         used: dict[str, None] = {}
-        notes: list[str] = []
+        notes: dict[str, None] = {}
+        late = 0
         for output, source, target in goals:
             try:
-                rewrites = self.derivations.derive(source, target)
+                rewrites = self.derivations.derive(source, target, deadline)
+                if not replays(source, target, rewrites, deadline):
+                    raise NoDerivation
+                found = [self._step(output, *e, deadline) for e in equations(source, rewrites, deadline)]
             except NoDerivation:
-                return self._unexplained(output)
-            if not replays(source, target, rewrites):
-                return self._unexplained(output)
+                return self._unexplained(f"no derivation of {output} was found")
+            except OutOfTime:
+                return self._unexplained(f"no derivation of {output} was found in the time that was left", late=True)
             used |= dict.fromkeys(r.rule for r in rewrites)
-            for place, r in equations(source, rewrites):
-                step = self._step(output, place, r)
+            for r, untried in found:
+                step = untried if deadline.passed else self._tried(untried, r)
+                late += step is untried
                 steps.setdefault((step.rule, frozenset((step.before, step.after))), step)
                 if step.is_false:
-                    notes.append(f"a step is false on a small instance: {step.rule} at {step.place}")
+                    notes[f"a step is false on a small instance: {step.rule} at {step.place}"] = None
+        if late:
+            notes[f"{late} steps were not tried on small instances: no time was left"] = None
         # operands are sorted when an e-graph is read, so a derivation may commute where the rule is off
         rules = [self.derivations.rules.by_name[name] for name in used if name in self.derivations.rules.by_name]
-        return Derived(tuple(steps.values()), weakest(rules), assumptions(rules), tuple(dict.fromkeys(notes)))
+        return Derived(tuple(steps.values()), weakest(rules), assumptions(rules), tuple(notes), late > 0)
 
-    def _unexplained(self, output: str) -> Derived:
-        """Without a derivation a candidate may rest on every rule that is on."""
-        rules = tuple(self.derivations.rules.by_name.values())
-        return Derived((), weakest(rules), assumptions(rules), (f"no derivation of {output} was found",))
+    def _unexplained(self, why: str, *, late: bool = False) -> Derived:
+        return unexplained(tuple(self.derivations.rules.by_name.values()), why, late=late)
 
-    def _step(self, output: str, place: str, r: Rewrite) -> Step:
+    def _step(self, output: str, place: str, r: Rewrite, deadline: Deadline) -> tuple[Rewrite, Step]:
+        deadline.check()
         before, after = (self._show(t) for t in (r.before, r.after))
-        check = self.checker.check(r, self.derivations.rules.by_name[r.rule])
-        return Step(r.rule, f"{output} / {place}" if place else output, before, after, r.backward, check)
+        return r, Step(r.rule, f"{output} / {place}" if place else output, before, after, r.backward)
+
+    def _tried(self, step: Step, r: Rewrite) -> Step:
+        return replace(step, check=self.checker.check(r, self.derivations.rules.by_name[r.rule]))
 
     def _show(self, t: ETerm) -> str:
         return show_term(self.decoder.term(t), self.names)
+
+
+def unexplained(rules: Sequence[Rule], why: str, *, late: bool = False) -> Derived:
+    """Without a derivation a candidate may rest on every rule that is on."""
+    return Derived((), weakest(rules), assumptions(rules), (why,), late)
 
 
 def make_explainer(encoding: Encoding, graph: EGraph, book: Rulebook, small: Small, work: int = WORK) -> Explainer:
@@ -85,15 +107,19 @@ def make_explainer(encoding: Encoding, graph: EGraph, book: Rulebook, small: Sma
 
 
 def term_names(encoding: Encoding) -> dict[Term, str]:
-    """Names of the input graph's terms, also where they are read at a position within a chunk: ``v1[t_o, t_i]``."""
-    names = shared_names(encoding.graph)
-    out = dict(names)
+    """Names of the input graph's terms, also where they are read at positions within chunks of one or two axes:
+    ``v1[t_o, t_i]``.
+    """
+    out = dict(shared_names(encoding.graph))
+    split_axes = dict.fromkeys(out, 0)
     for split in encoding.splits.values():
         for t, name in list(out.items()):
-            if split.axis in free(t):
+            if split_axes[t] < _TOGETHER and split.axis in free(t):
                 piece = f"{split.pieces.outer}, {split.pieces.inner}"
                 shown = f"{name[:-1]}, {piece}]" if name.endswith("]") else f"{name}[{piece}]"
-                out.setdefault(substitute_axes(t, {split.axis: split.pieces.position}), shown)
+                read = substitute_axes(t, {split.axis: split.pieces.position})
+                out.setdefault(read, shown)
+                split_axes.setdefault(read, split_axes[t] + 1)
     return out
 
 

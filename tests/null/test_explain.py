@@ -10,6 +10,7 @@ from cleave.candidate import Step, load_candidates
 from cleave.config import Config, SearchLimits
 from cleave.rewrite import Rulebook
 from cleave.search import Found, reducibility_table, search
+from cleave.search.deadline import Deadline
 from cleave.search.decode import chosen_terms
 from cleave.search.egraph import EGraph, read_snapshot
 from cleave.search.encode import Encoding, encode
@@ -90,7 +91,8 @@ def test_all_that_can_be_extracted_replays(name: str) -> None:
     names = sorted(encoding.splits)
     count = 0
     for split in configurations(names, 8)[0]:
-        for choice in extract(graph, priced, split, frozenset(names), Limits(wanted=100, seconds=1.0)).choices:
+        limits = Limits(wanted=100, deadline=Deadline.after(1.0))
+        for choice in extract(graph, priced, split, frozenset(names), limits).choices:
             terms = chosen_terms(graph, choice, graph.roots)
             for root, source in zip(graph.roots, encoding.roots, strict=True):
                 steps = derivations.derive(source, terms[root])
