@@ -12,11 +12,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from cleave.errors import RuleError, location_of
 from cleave.rewrite.sexp import Command, Sexp, atoms, show, transform
@@ -111,17 +111,17 @@ def options_of(command: Command) -> dict[str, Sexp]:
 
 
 def read_rule(command: Command, family: str, file: Path, signature: Signature) -> Rule:
-    """The rule that a named `rule` or `rewrite` command states. Raises RuleError with the place."""
+    """The rule that a named `rule` or `rewrite` command states. Raises RuleError with the place and every fault."""
     name = show(options_of(command)[":name"]).strip('"')
-    where = location_of(file, command.line)
-    try:
-        lhs, rhs, conditions, definitions = _equation(command, signature)
-        algebra, fields = _comment(command.comment, name)
-        exactness, assumes = _exactness(fields["class"]), _assumptions(fields["assumes"])
-        proof = _proof(fields.get("proof", TESTED_ONLY))
-        variables = _variables((lhs, rhs), signature)
-    except RuleError as error:
-        raise RuleError(f"rule {name}: {error.message}", location=where) from None
+    faults: list[str] = []
+    equation = _read(faults, lambda: _equation(command, signature))
+    algebra, fields = _comment(command.comment, name, faults)
+    exactness = _read(faults, lambda: _exactness(fields["class"])) if fields.get("class") else None
+    assumes = _read(faults, lambda: _assumptions(fields["assumes"])) if fields.get("assumes") else None
+    proof = _read(faults, lambda: _proof(fields.get("proof", TESTED_ONLY)))
+    if faults or equation is None or exactness is None or assumes is None or proof is None:
+        raise RuleError(f"rule {name}: {'; '.join(faults)}", location=location_of(file, command.line))
+    lhs, rhs, conditions, definitions = equation
     return Rule(
         name=name,
         family=family,
@@ -133,7 +133,7 @@ def read_rule(command: Command, family: str, file: Path, signature: Signature) -
         proof=proof,
         lhs=lhs,
         rhs=rhs,
-        variables=variables,
+        variables=_variables((lhs, rhs), signature),
         conditions=conditions,
         definitions=definitions,
         command=command,
@@ -141,31 +141,48 @@ def read_rule(command: Command, family: str, file: Path, signature: Signature) -
     )
 
 
+_T = TypeVar("_T")
+
+
+def _read(faults: list[str], read: Callable[[], _T]) -> _T | None:
+    """What is read; None with one more fault."""
+    try:
+        return read()
+    except RuleError as error:
+        faults.append(error.message)
+        return None
+
+
 # ---- comments ---------------------------------------------------------------------------------------------------
 
 
-def _comment(lines: tuple[str, ...], name: str) -> tuple[str, dict[str, str]]:
-    if not lines or lines[0] != name:
-        found = repr(lines[0]) if lines else "nothing"
-        raise RuleError(f"the comment above it must begin with its name, found {found}")
+def _comment(lines: tuple[str, ...], name: str, faults: list[str]) -> tuple[str, dict[str, str]]:
+    """The algebra and the fields; what is wrong with them goes to the faults."""
     algebra: list[str] = []
     fields: dict[str, str] = {}
+    if not lines or lines[0] != name:
+        found = repr(lines[0]) if lines else "nothing"
+        faults.append(f"the comment above it must begin with its name, found {found}")
+        if not lines:
+            return "", fields
     latest = ""
     for line in lines[1:]:
         field = _FIELD.fullmatch(line)
         if field is not None:
             latest = field["key"]
-            if latest not in FIELDS + OPTIONAL_FIELDS:
-                allowed = ", ".join(FIELDS + OPTIONAL_FIELDS)
-                raise RuleError(f"unknown field {latest!r} in its comment; allowed are {allowed}")
             fields[latest] = field["value"].strip()
         elif not latest:
             algebra.append(line.strip())
         else:
             fields[latest] += " " + line.strip()
+    allowed = FIELDS + OPTIONAL_FIELDS
+    unknown = [repr(field) for field in fields if field not in allowed]
+    if unknown:
+        words = f"unknown field{'s' * (len(unknown) > 1)} {', '.join(unknown)}"
+        faults.append(f"{words} in its comment; allowed are {', '.join(allowed)}")
     missing = ["the algebra"] * (not algebra) + [f"{field}:" for field in FIELDS if not fields.get(field)]
     if missing:
-        raise RuleError(f"its comment lacks {', '.join(missing)}")
+        faults.append(f"its comment lacks {', '.join(missing)}")
     return "\n".join(algebra), fields
 
 
@@ -180,9 +197,10 @@ def _assumptions(words: str) -> tuple[str, ...]:
     if words == "nothing":
         return ()
     out = tuple(word.strip() for word in words.split(","))
-    for word in out:
-        if not _ASSUMPTION.fullmatch(word):
-            raise RuleError(f"assumes {word!r}; allowed are nothing, finite, finite x, nonzero x, nonnegative x")
+    wrong = [repr(word) for word in out if not _ASSUMPTION.fullmatch(word)]
+    if wrong:
+        allowed = "nothing, finite, finite x, nonzero x, nonnegative x"
+        raise RuleError(f"assumes {', '.join(wrong)}; allowed are {allowed}")
     return out
 
 

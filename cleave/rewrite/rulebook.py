@@ -228,8 +228,18 @@ def _read_file(path: Path, earlier: Iterable[Command]) -> RuleFile:
 def _parsed(path: Path, text: str, earlier: Iterable[Command]) -> RuleFile:
     commands = read(text, path)
     signature = signature_of([*earlier, *commands])
-    named = [command for command in commands if _is_named(command, path)]
-    return RuleFile(path, text, commands, tuple(read_rule(command, path.stem, path, signature) for command in named))
+    rules: list[Rule] = []
+    faults: list[RuleError] = []
+    for command in commands:
+        try:
+            if _is_named(command, path):
+                rules.append(read_rule(command, path.stem, path, signature))
+        except RuleError as error:
+            faults.append(error)
+    if faults:
+        first, *more = faults
+        raise RuleError("; and at ".join([first.message, *map(str, more)]), location=first.location)
+    return RuleFile(path, text, commands, tuple(rules))
 
 
 def _is_named(command: Command, path: Path) -> bool:

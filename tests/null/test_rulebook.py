@@ -298,6 +298,17 @@ WRONG = {
         RuleError,
         r"rule square: proof 'surely'; allowed are proved, tested only, tested only: REASON",
     ),
+    "several faults": (
+        GOOD.replace("exact", "right").replace("nothing", "luck, fate").replace("; source:", "; origin:"),
+        RuleError,
+        r"extra\.egg:10: rule square: unknown field 'origin' in its comment; allowed are class, assumes, .*, "
+        r"proof; its comment lacks source:; class 'right'; allowed are .*; assumes 'luck', 'fate'; allowed are nothing",
+    ),
+    "faults of two rules": (
+        GOOD.replace("exact", "right") + GOOD.replace("square", "cube").replace("nothing", "luck"),
+        RuleError,
+        r"extra\.egg:10: rule square: class 'right'; allowed .*; and at .*extra\.egg:\d+: rule cube: assumes 'luck'",
+    ),
     "another ruleset": (
         GOOD.replace(":ruleset extra", ":ruleset products"),
         RuleError,
