@@ -66,6 +66,11 @@ class EGraph:
     def node_count(self) -> int:
         return sum(map(len, self.classes))
 
+    @property
+    def mirrored_count(self) -> int:
+        """E-nodes with both orders of commutative operands, as reports of searches and their limits count them."""
+        return sum(1 + (n.op in COMMUTATIVE and len(set(n.operands)) > 1) for _, n in self.nodes())
+
     def nodes(self) -> Iterator[tuple[int, ENode]]:
         """(class, e-node), in order."""
         return ((c, n) for c, members in enumerate(self.classes) for n in members)
@@ -100,7 +105,9 @@ class EGraph:
         return svg(self, limit)
 
     def __str__(self) -> str:
-        return f"e-graph: {len(self.classes)} classes, {self.node_count} e-nodes"
+        both = self.mirrored_count
+        more = f" ({both} with both orders of operands)" if both > self.node_count else ""
+        return f"e-graph: {len(self.classes)} classes, {self.node_count} e-nodes{more}"
 
     def _repr_html_(self) -> str:
         return self.svg()

@@ -65,7 +65,10 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Round(msgspec.Struct, frozen=True, tag="round"):
-    """Sizes after a round, and how often each rule matched in it."""
+    """Sizes after a round, and how often each rule matched in it.
+
+    ``nodes``: e-nodes as egglog counts them, both orders of a sum or product; ``EGraph`` keeps one of them.
+    """
 
     number: int
     nodes: int

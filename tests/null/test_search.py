@@ -174,6 +174,9 @@ def test_found_and_its_e_graph_display() -> None:
     f = found("causal")
     assert "candidates:" in f.text() and "split t" in f.text()
     assert re.search(r"^\.\.\. \d+ more e-nodes$", f.egraph.text(limit=10), re.MULTILINE)
+    last = f.report.rounds[-1]
+    assert (f.egraph.mirrored_count, len(f.egraph.classes)) == (last.nodes, last.classes)
+    assert f"{f.egraph.node_count} e-nodes ({last.nodes} with both orders of operands)" in str(f.egraph)
     assert f.egraph.dot().startswith("digraph") and f.egraph.svg().startswith("<svg")
 
 
