@@ -121,6 +121,10 @@ class GraphCost:
         return ", ".join(parts) + f", {self.passes} passes{over}, {self.live} live"
 
 
+def promise(exactness: str, assumptions: Sequence[str]) -> str:
+    return f"{exactness}, assumes {', '.join(assumptions)}" if assumptions else exactness
+
+
 @dataclass(frozen=True)
 class Candidate:
     """An equivalent graph with its derivation, its folds, its splits and what it rests on.
@@ -143,6 +147,11 @@ class Candidate:
     def rules(self) -> tuple[str, ...]:
         """Names of the rules used, in order of first use."""
         return tuple(dict.fromkeys(s.rule for s in self.steps))
+
+    @property
+    def promise(self) -> str:
+        """Exactness and what is assumed, in words."""
+        return promise(self.exactness, self.assumptions)
 
     @property
     def false_steps(self) -> tuple[Step, ...]:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cleave.errors import CleaveError
 
-ASSUMPTIONS = ("finite", "nonzero", "nonnegative")
-"""What a rule may assume of the inputs."""
+ASSUMPTIONS = {
+    "finite": "every value inside is a number: no -inf of a mask or of a maximum over nothing, no 1/0, no NaN",
+    "nonzero": "no input and no size is 0",
+    "nonnegative": "no input is negative",
+}
+"""What a rule may assume, and what that means for a whole graph. Of a rule it is what enters it (``finite x``: x)."""
+
+
+def meanings(assumptions: Iterable[str]) -> list[str]:
+    """A line for each kind of assumption among ``finite``, ``nonzero x``, .."""
+    kinds = {words.split()[0] for words in assumptions}
+    return [f"assumes {kind}: {meaning}" for kind, meaning in ASSUMPTIONS.items() if kind in kinds]
+
 
 MOST = 2**31 - 1
 """Of any count."""

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from cleave.cli.output import print_json, print_text
 from cleave.cli.parser import EXIT_FAILED, EXIT_OK, BadInput
+from cleave.config import meanings
 from cleave.rewrite.rule import Rule
 from cleave.rewrite.rulebook import Rulebook
 
 if TYPE_CHECKING:
     from cleave.testing import GraphReport, Proof, RuleReport, Trial
+
+
+_HOLDS = "proofs and tests of a rule say that it holds where what it assumes does"
 
 
 def rules(options: argparse.Namespace) -> int:
@@ -24,7 +28,7 @@ def rules(options: argparse.Namespace) -> int:
     if options.json:
         print_json([_row(rule) for rule in book.rules])
     else:
-        print_text(book.table())
+        print_text("\n".join([book.table(), "", *meanings(a for rule in book.rules for a in rule.assumes), _HOLDS]))
     return EXIT_OK
 
 

@@ -43,7 +43,7 @@ class Equality:
     ``graph`` is both graphs in one, the outputs of the second called ``NAME__other``: its text names the terms that the
     steps mention. ``instances`` is how many small instances agreed; ``left`` what is left to show, a pair of terms for
     each output that was not found equal; ``near`` the rules and guards that stood nearest; ``beyond`` an instance that
-    does not count, since a value inside is not finite, and at which they differ.
+    does not count, since a value inside is not finite, and at which they differ: what "assumes finite" leaves out.
     """
 
     verdict: Verdict
@@ -135,7 +135,7 @@ def equal(
     proof = prove(joint.graph, pairs, book, config, progress, weights=weights)
     found = replace(found, stop=str(proof.stop), size=_size(proof), notes=(*notes, *proof.notes))
     if proof.derived is not None:
-        return _proved(found, proof.derived)
+        return _proved(replace(found, beyond=tried.beyond), proof.derived)
     more = find_counterexample(joint.graph, pairs, config, thorough=True)
     found = replace(found, instances=tried.instances + more.instances, beyond=tried.beyond or more.beyond)
     if more.counterexample is not None:

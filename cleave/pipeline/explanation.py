@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cleave import document
 from cleave.candidate import Candidate, Step
-from cleave.config import Config
+from cleave.config import Config, meanings
 from cleave.document import Block, Code, Heading, Item, Lines, Numbered, Picture, Table
 from cleave.errors import SearchError
 from cleave.ir.graph import Graph
@@ -125,9 +125,8 @@ def _rule_cells(rule: Rule) -> tuple[str, ...]:
 
 
 def _candidate_blocks(number: int, c: Candidate) -> Iterator[Block]:
-    used = f", assumes {', '.join(c.assumptions)}" if c.assumptions else ""
     yield Heading(f"candidate {number}: {c.name}")
-    lines = [f"exactness: {c.exactness}{used}"]
+    lines = [f"exactness: {c.promise}", *meanings(c.assumptions)]
     lines += [f"cost: {c.cost}"] * (c.cost is not None)
     lines += str(c.numerics or "no instance to measure errors on").splitlines()
     yield Lines((*lines, *(f"note: {note}" for note in c.notes)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from cleave.candidate import Candidate, Step
+from cleave.candidate import Candidate, Step, promise
+from cleave.config import meanings
 from cleave.pipeline.equality import Equality, Verdict
 from cleave.pipeline.explanation import fold_lines, split_lines
 from cleave.pipeline.result import Result, Trial
@@ -27,7 +28,7 @@ def _candidate_lines(result: Result) -> list[str]:
     verdicts = {v.candidate: v for v in result.verdicts}
     for number, c in enumerate(result.candidates):
         cost = f"; {c.cost}" if c.cost is not None else ""
-        lines.append(f"{number} {c.name}: {', '.join(c.rules) or 'no rule'}; {c.exactness}{cost}")
+        lines.append(f"{number} {c.name}: {', '.join(c.rules) or 'no rule'}; {c.promise}{cost}")
         verdict = verdicts.get(c.name)
         lines.append(f"  verification: {verdict.summary()}" if verdict is not None else "  not verified")
         if verdict is not None and verdict.passed:
@@ -127,11 +128,14 @@ def show_equality(e: Equality) -> str:
         lines += [f"  {line}" for line in e.counterexample.lines(e.names)]
     if e.steps:
         lines += ["  both graphs:", *(f"    {line}" for line in e.graph.text().rstrip().splitlines())]
-        used = f", assumes {', '.join(e.assumptions)}" if e.assumptions else ""
         tried = ", each step tried and true" if all(s.check and not s.is_false for s in e.steps) else ""
-        lines += [f"  derivation ({e.exactness}{used}{tried}):", *show_steps(e.steps)]
+        lines += [f"  derivation ({promise(e.exactness, e.assumptions)}{tried}):", *show_steps(e.steps)]
+        lines += [f"  {line}" for line in meanings(e.assumptions)]
     if e.verdict is Verdict.UNKNOWN:
         lines += _unknown_lines(e)
+    if e.beyond is not None:
+        lines.append("  where a value inside is not finite they differ (--assume nothing makes this count):")
+        lines += [f"    {line}" for line in e.beyond.lines(e.names)]
     lines += [f"note: {note}" for note in e.notes]
     return "\n".join(lines) + "\n"
 
@@ -166,9 +170,6 @@ def _unknown_lines(e: Equality) -> list[str]:
                 "" if n.holds is None else ", true on a small instance" if n.holds else ", false on a small instance"
             )
             lines += [f"    at {n.step.place}{truth}", f"        {n.step.before}", f"     -> {n.step.after}"]
-    if e.beyond is not None:
-        lines.append("  where a value inside is not finite they differ (--assume nothing makes this count):")
-        lines += [f"    {line}" for line in e.beyond.lines(e.names)]
     if not e.near and e.stop == "saturated":
         lines.append("  nearest: nothing; no rule that is off and no single guard would make them equal")
     return lines

@@ -48,7 +48,7 @@ class Found:
         for number, c in enumerate(self.candidates):
             folds = f"; folds over {', '.join(str(f.axis) for f in c.folds)}" if c.folds else ""
             rules = ", ".join(c.rules) or "no rule"
-            lines.append(f"  {number} {c.name}: {rules}; {c.exactness}{folds}; {c.cost}")
+            lines.append(f"  {number} {c.name}: {rules}; {c.promise}{folds}; {c.cost}")
             lines += [f"      {note}" for note in c.notes]
         return "\n".join(lines) + "\n"
 

@@ -3,7 +3,8 @@
 A term is built from the rule's left-hand side, saturated for a few rounds, and every e-node is evaluated in float64
 and compared with its class: with extents that are all different and counts that do not divide, and once more with axes
 of equal extents or of one position or none, and huge values at times. Zeros, negative values, empty and ragged chunks
-and, for rules that do not assume finite values, -inf are among them. A rule that never fired was not tested, so that
+and, for rules that do not assume finite values, -inf are among them; of the others only the whole may be -inf, such as
+the maximum over nothing. A rule that never fired was not tested, so that
 fails as well.
 """
 
@@ -141,7 +142,7 @@ class _Source:
     infinite: bool
 
     def has(self, term: Sexp, meaning: Meaning) -> bool:
-        return is_program(term, meaning) and (self.infinite or is_finite(meaning))
+        return is_program(term, meaning) and (self.infinite or is_finite(meaning, below=term))
 
 
 @dataclass
@@ -255,5 +256,7 @@ def _keeps_owned(term: Sexp, meaning: Meaning) -> bool:
     return all(shape[d] == 1 for piece in owned for d in dimensions(piece))
 
 
-def is_finite(meaning: Meaning) -> bool:
-    return all(np.isfinite(meaning.at_positions(value)).all() for value in meaning.memo.values())
+def is_finite(meaning: Meaning, below: Sexp) -> bool:
+    """Whether all that a term is made of is finite. It itself may be -inf: a maximum over nothing is."""
+    inside = (value for part, value in meaning.memo.items() if part != below)
+    return all(bool(np.isfinite(meaning.at_positions(value)).all()) for value in inside)

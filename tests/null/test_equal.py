@@ -301,6 +301,18 @@ def test_where_graphs_differ_beyond_the_assumption_is_told(
     )
 
 
+def test_what_an_assumption_leaves_out_is_told_of_equal_graphs_too() -> None:
+    """sum_n max_n x = |n| max_n x, but over nothing, where the maximum is -inf."""
+    head = "graph g\ndims m, n\ninput x: float32[m, n]\naxis m: m\naxis n: n\noutput out: float32[m] @ [m] = "
+    a, b = (parse_graph(head + text) for text in ("sum(n, max(n, x[m, n]))", "value(dim.n) * max(n, x[m, n])"))
+    found = compared(a, b)
+    assert found.verdict is Verdict.EQUAL and found.assumptions == ("finite",)
+    assert found.beyond is not None and found.beyond.dims["n"] == 0
+    assert "assumes finite: every value inside is a number: no -inf of a mask or of a maximum" in found.text()
+    assert "where a value inside is not finite they differ" in found.text()
+    assert "out[0] = 0 in a, nan in b" in found.text()
+
+
 def test_what_is_left_to_show_is_the_smallest_pair() -> None:
     a = traced(lambda x: ops.tanh(ops.sum(ops.exp(x), axis="n")), **PLAIN)
     b = traced(lambda x: ops.tanh(ops.sum(ops.exp(x * 0.5) * ops.exp(x * 0.5), axis="n")), **PLAIN)

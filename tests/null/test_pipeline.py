@@ -200,6 +200,38 @@ def test_candidates_of_a_wrong_rule_are_dropped(
     assert "verification: small instantiations: wrong value" in found.text()
 
 
+SELF = """(ruleset self)
+; expdiff-self
+;   exp(a - a)  =  1
+; class:   exact
+; assumes: finite
+; source:  exp 0 = 1
+; guards:  none
+(rewrite (ExpDiff a a) (Const 1.0) :ruleset self :name "expdiff-self")
+"""
+
+
+def test_a_rule_that_assumes_finite_values_is_named_and_refused_where_a_mask_makes_infinite_ones(
+    rule_file: Callable[[str, str], Path],
+) -> None:
+    """It is right for numbers; softmax over one element is 0 where that element is hidden."""
+
+    def plain(x: "m=1 n", y: "n k") -> Any:  # noqa: F722
+        return ops.softmax(x, 0) @ y
+
+    def masked(x: "m=1 n", y: "n k") -> Any:  # noqa: F722
+        return ops.softmax(ops.where(ops.position("n") > 1, x, -np.inf), 0) @ y
+
+    book = Rulebook.default().with_files(rule_file("self", SELF))
+    for program, right in ((plain, True), (masked, False)):
+        found = search(graph_of(program), book, Config(isolate=False))
+        changed = [c for c in found.candidates if "expdiff-self" in c.rules]
+        assert changed and all("assumes finite" in c.promise for c in changed)
+        assert ", assumes finite; " in found.text()
+        assert [verify(c).passed for c in changed] == [right] * len(changed)
+        assert all(right is not any(s.rule == "expdiff-self" for s in c.false_steps) for c in changed)
+
+
 def test_a_rulebook_is_tested_once_for_its_content(rule_file: Callable[[str, str], Path]) -> None:
     book = Rulebook.default().with_files(rule_file("own", SOUND))
     assert rulebooks.check_rulebook(book) == ("rule neg-neg: no counterexample found",)

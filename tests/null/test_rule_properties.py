@@ -140,6 +140,8 @@ WRONG_SOMEWHERE = {
     "an exponential with a ceiling": ("(Exp x)", "(Minimum (Exp x) (Const 1000.0))", "nothing"),
     "a hyperbolic tangent that is the identity": ("(Tanh x)", "x", "finite"),
     "a minimum of maxima": ("(Red (MaxOf) k (Red (MinOf) j x))", "(Red (MinOf) j (Red (MaxOf) k x))", "nothing"),
+    "the maximum of one value, over nothing": ("(Red (MaxOf) k (Const c))", "(Const c)", "nothing"),
+    "the same where values are finite": ("(Red (MaxOf) k (Const c))", "(Const c)", "finite"),
     "a mask taken out of its reduction": (
         "(Red op k (Where p x y))",
         "(Where p (Red op k x) (Red op k y))",

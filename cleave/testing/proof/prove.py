@@ -27,14 +27,20 @@ POINTWISE = frozenset({"ExpDiff", "Exp", "NegInf", "Where", "Maximum", "Minimum"
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Whether a rule is proved for all sizes; ``reason``: how, or in which case it is not and what stands there."""
+    """Whether a rule is proved for all sizes; ``reason``: how, or in which case it is not and what stands there.
+
+    ``assumes``: what of its values the proof rests on, as the rule says it.
+    """
 
     rule: str
     proved: bool
     reason: str
+    assumes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.rule}: {'proved' if self.proved else 'not proved'}, {self.reason}"
+        if not self.proved:
+            return f"{self.rule}: not proved, {self.reason}"
+        return f"{self.rule}: proved{' assuming ' + ', '.join(self.assumes) if self.assumes else ''}, {self.reason}"
 
 
 def prove_rule(rule: Rule | str, book: Rulebook | None = None) -> Proof:
@@ -46,9 +52,10 @@ def prove_rule(rule: Rule | str, book: Rulebook | None = None) -> Proof:
     found = rule if isinstance(rule, Rule) else everything.rule(rule)
     sorts = {op: sort for op, (sort, _) in everything.signature.items()}
     try:
-        return _Prover(found, guards_of(found), everything, frozenset(op for op in sorts if sorts[op] == "Op")).prove()
+        proof = _Prover(found, guards_of(found), everything, frozenset(op for op in sorts if sorts[op] == "Op")).prove()
     except Outside as error:
         return Proof(found.name, False, f"outside what the prover knows: {error}")
+    return replace(proof, assumes=found.assumes)
 
 
 @dataclass(frozen=True, slots=True)
