@@ -104,6 +104,17 @@ def signature_of(commands: Iterable[Command]) -> Signature:
     return out
 
 
+def declared(command: Command) -> tuple[str, ...]:
+    """Names of the functions, relations and constructors that a command declares."""
+    match command.expression:
+        case ("datatype", _, *variants):
+            return tuple(show(variant[0]) for variant in variants)
+        case ("constructor" | "function" | "relation", str(name), *_):
+            return (name,)
+        case _:
+            return ()
+
+
 def options_of(command: Command) -> dict[str, Sexp]:
     """`:key value` pairs of a command."""
     parts = command.expression

@@ -13,7 +13,7 @@ from pathlib import Path
 from cleave.config import ASSUMPTIONS
 from cleave.errors import RuleError, location_of
 from cleave.rewrite import discover, instrument, parser, table
-from cleave.rewrite.rule import Exactness, Rule, Signature, options_of, read_rule, signature_of
+from cleave.rewrite.rule import Exactness, Rule, Signature, declared, options_of, read_rule, signature_of
 from cleave.rewrite.sexp import Command, read, show
 
 REWRITING = frozenset({"rule", "rewrite", "birewrite"})
@@ -22,6 +22,7 @@ DECLARING = frozenset({"ruleset", "sort", "datatype", "constructor", "function",
 
 _UNION = re.compile(r"\(\s*union\b")
 _ASSUMES = re.compile(r"; assumes: .*")
+_NUMBER = re.compile(r"[1-9]\d*")
 ANALYSIS = "analysis"
 
 
@@ -214,6 +215,7 @@ def _read_files(paths: Iterable[Path], before: tuple[RuleFile, ...] = ()) -> tup
         commands = [command for file in files for command in file.commands]
         files.append(_read_file(path, commands))
         _refuse_twice(files)
+    _refuse_confused(files)
     return tuple(files)
 
 
@@ -263,6 +265,21 @@ def _is_named(command: Command, path: Path) -> bool:
         name = show(options[":name"])
         raise RuleError(f"rule {name} has ruleset {ruleset}; in this file it must be {path.stem}", location=where)
     return True
+
+
+def _refuse_confused(files: list[RuleFile]) -> None:
+    """A name that is another one followed by a number: egglog makes such names itself, and takes one for the other."""
+    places = {
+        name: location_of(file.path, command.line)
+        for file in files
+        for command in file.commands
+        for name in declared(command)
+    }
+    for name, where in places.items():
+        for cut in range(1, len(name)):
+            if name[:cut] in places and _NUMBER.fullmatch(name[cut:]):
+                what = f"{name} is {name[:cut]} and a number, which egglog may take for one another"
+                raise RuleError(f"{what}: another name is needed", location=where)
 
 
 def _refuse_twice(files: list[RuleFile]) -> None:

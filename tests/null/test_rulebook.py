@@ -340,6 +340,11 @@ WRONG = {
         RuleError,
         r"its left side a is no pattern",
     ),
+    "a name that egglog would confuse": (
+        GOOD + "(relation Seen (E))\n(constructor Sq12 (E) E)",
+        RuleError,
+        r"extra\.egg:12: Sq12 is Sq and a number, which egglog may take for one another",
+    ),
     "not enough parts": ('(rule :ruleset extra :name "square")', RuleError, r"a rule is \(rule \(fact"),
 }
 
