@@ -50,12 +50,12 @@ class Instance:
         return ", ".join(f"{k}={v}" for k, v in self.dims.items()) + (f", data: {self.data}" if self.data else "")
 
 
-def small_instances(g: Graph, count: int = 4) -> list[Instance]:
+def small_instances(g: Graph, count: int = 4, *, most: int | None = None) -> list[Instance]:
     """Instances that differ in data and in how far integer inputs reach: one alone may hide what it should show.
 
     A mask that leaves one key hides a division by the number of keys; lengths within a chunk hide what joins two.
     """
-    made = (small_instance(g, seed, greatest=3 + 2 * seed) for seed in range(count))
+    made = (small_instance(g, seed, greatest=3 + 2 * seed, most=most) for seed in range(count))
     return [at for at in made if at is not None]
 
 
@@ -67,17 +67,18 @@ def small_instance(
     *,
     sizes: Sequence[int] = (),
     real: Real | None = None,
+    most: int | None = None,
 ) -> Instance | None:
     """An instance in which every term has a value, or None.
 
     ``greatest``: of integer inputs, less where that does not fit. ``sizes``: wished for the free dims, those first that
-    are reduced. ``real`` draws floating inputs (default: normal).
+    are reduced. ``real`` draws floating inputs (default: normal). ``most``: elements of an array.
     """
     rng = np.random.default_rng(seed)
     has_tables = any(i.dtype in INTEGERS for i in g.inputs)
     for attempt in range(attempts):
         dims = small_dims(g, sizes or (_WITH_TABLES if has_tables else _SIZES), rng, attempt)
-        if dims is None:
+        if dims is None or (most is not None and largest(g, dims) > most):
             return None
         made = Instance(dims, draw_inputs(g, dims, rng, real=real, greatest=max(greatest - attempt, 1)))
         if _has_values(g, made):
@@ -161,6 +162,12 @@ def greatest_extents(axes: Iterable[Axis], dims: Mapping[str, int], inputs: Mapp
     space = make_space(tuple(a for a in known if a in owning), inputs, dims)
     extents = {a: np.asarray(evaluate(a.extent, space.environment, inputs)) for a in known}
     return {a: max(int(extents[a].max(initial=0)), 0) if a in extents else 1 for a in axes}
+
+
+def largest(g: Graph, dims: Mapping[str, int]) -> int:
+    """Elements of the largest array that evaluating a graph makes, inputs included."""
+    inputs = max((prod(shape_of(i, dims)) for i in g.inputs), default=0)
+    return max(inputs, footprint(g.terms, greatest_extents(g.axes, dims, {})))
 
 
 def greatest_extent(a: Axis, dims: Mapping[str, int], inputs: Mapping[str, Array]) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ _GREATEST = (40, 40, 8, 8, 3, 3, 1, 1)
 """Of integer inputs, attempt after attempt: lengths as long as fits."""
 _DRAWS = ((0.0, 1.0), (16.0, 1.0), (0.0, 8.0))
 """(mean, deviation) of floating inputs."""
+_MOST_ELEMENTS = 1 << 28
+"""Of an input, 2 GiB: one over twenty axes has more, however small they are."""
 _DRAWN = 65537
 """Different numbers in an input; a larger one repeats them."""
 _POSITIONS = 8
@@ -106,8 +109,8 @@ def _worst_draw(errors: Sequence[tuple[float, float | None]]) -> Rounding:
 
 def _instances(origin: Graph, rng: np.random.Generator) -> Iterator[Instance]:
     for greatest in _GREATEST:
-        dims = small_dims(origin, _SIZES, rng)
-        if dims is None:
+        dims = small_dims(origin, (*_SIZES, *[_SIZES[-1]] * len(origin.symbols)), rng)
+        if dims is None or max((prod(shape_of(i, dims)) for i in origin.inputs), default=0) > _MOST_ELEMENTS:
             return
         real = _normal(*_DRAWS[0], rng)
         yield Instance(dims, draw_inputs(origin, dims, rng, real=real, greatest=greatest))

@@ -131,3 +131,15 @@ def test_sums_are_taken_in_the_precision_asked_for(rng: np.random.Generator) -> 
     exact, single = (interpret(g, inputs, precision=p)["Y"] for p in ("float64", "float32"))
     assert 1e-9 < np.abs(exact - single).max() / np.abs(exact).max() < 1e-5
     assert np.array_equal(single, single.astype(np.float32))
+
+
+@pytest.mark.parametrize(("count", "measured"), [(12, True), (20, False)])
+def test_inputs_over_many_axes_are_measured_where_memory_takes_them(*, count: int, measured: bool) -> None:
+    letters = "abcdefghijklmnopqrst"[:count]
+    sizes = dims(" ".join(f"n_{letter}" for letter in letters))
+    axes = [axis(letter, size) for letter, size in zip(letters, sizes, strict=True)]
+    total: Term = load("X", *axes)
+    for x in axes[:-1]:
+        total = fold("sum", x, total)
+    y = output("Y", total, sizes[-1:], axes[-1])
+    assert (as_written(graph("many", [Input("X", "float32", tuple(sizes))], [y])).numerics is not None) == measured

@@ -11,7 +11,7 @@ from cleave.config import Config
 from cleave.frontend.trace import trace
 from cleave.ir.graph import Graph
 from cleave.search import Found, search
-from cleave.search.small import small_form
+from cleave.search.small import MOST_ELEMENTS, narrow_form, small_form
 
 QUICK = Config(isolate=False)
 
@@ -61,3 +61,15 @@ def test_without_a_generic_form_the_graph_itself_is_tried_where_memory_allows() 
     assert not small_form(half(1 << 22, 1 << 23)).instances
     found = search(half(1 << 22, 1 << 23), config=QUICK)
     assert any("no small instance" in note for note in found.report.notes)
+
+
+@pytest.mark.parametrize("last", ["t", "t=4096"])
+def test_over_too_many_axes_even_narrow_instances_are_none(last: str) -> None:
+    letters = "a b c d e f g h i j k l m n o p q r s"
+    g = trace(lambda x: ops.sum(ops.exp(x), "t"), x=f"{letters} {last}")
+    began = time.process_time()
+    assert not small_form(g).instances and not narrow_form(g).instances
+    assert time.process_time() - began < 2.0  # arrays of 60 million elements took 8 s
+    few = trace(lambda x: ops.sum(ops.exp(x), "t"), x=f"a b c d {last}")
+    assert all(x.size <= MOST_ELEMENTS for at in small_form(few).instances for x in at.inputs.values())
+    assert small_form(few).instances and narrow_form(few).instances
