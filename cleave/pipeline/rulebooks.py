@@ -1,8 +1,12 @@
-"""Rulebooks are checked before they are used: rules that did not come with cleave, once for each content hash."""
+"""Rulebooks are checked before they are used: rules that did not come with cleave, once for each content hash
+of rulebook and tests.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+from hashlib import sha256
 from pathlib import Path
 
 from cleave.codegen import cache
@@ -22,7 +26,7 @@ def check_rulebook(book: Rulebook) -> tuple[str, ...]:
     new = new_rules(book)
     if not new:
         return ()
-    marker = cache.folder() / f"{book.hash}{SUFFIX}"
+    marker = cache.folder() / f"{sha256(f'{book.hash} {tests_hash()}'.encode()).hexdigest()}{SUFFIX}"
     if marker.exists():
         return (f"{_named(new)}: tested before (rulebook {book.hash[:12]})",)
     keep_out_of_the_working_directory()
@@ -36,6 +40,13 @@ def check_rulebook(book: Rulebook) -> tuple[str, ...]:
             raise RuleError(message, location=rule.location) from None
     _remember(marker)
     return (f"{_named(new)}: no counterexample found",)
+
+
+@functools.cache
+def tests_hash() -> str:
+    """Content hash of what tests rules: a rule that passed before is tested again once the tests are better."""
+    folder = Path(__file__).parents[1] / "testing"
+    return sha256(b"".join(path.read_bytes() for path in sorted(folder.rglob("*.py")))).hexdigest()
 
 
 def new_rules(book: Rulebook) -> tuple[Rule, ...]:
