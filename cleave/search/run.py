@@ -56,7 +56,8 @@ def search(
     round of saturation. ``sizes`` are the representative dims for ranking. ``weights`` names inputs that are
     parameters. ``cost`` ranks candidates in place of our own cost: ``cost(candidate, estimate)``, see
     ``cleave.cost.graph``; more of them are looked at then, and none is dropped. Ctrl-C during the search ends it with
-    what was found so far. Raises SearchError if egglog refuses the rules, or ``cost`` fails.
+    what was found so far. Raises SearchError if egglog refuses the rules, or ``cost`` fails, GraphError
+    for more than ``cleave.ir.check.MOST_NESTED`` operations in one another.
     """
     weights = tuple(weights)
     _check_input(graph, sizes or {}, weights)

@@ -49,6 +49,8 @@ def from_torch(
     torch.export traces with the example inputs: it takes a size of 0 or 1 in them as a constant, and does not see what
     a program does at such sizes only.
 
+    At most 200 operations may be in one another (``cleave.ir.check.MOST_NESTED``): many layers are several graphs.
+
     Errors: what torch.export refuses, contradictory dims among it (ShapeError, GraphError); operators that are not
     supported, all of them at once with the lines that they come from (GraphError).
     """
