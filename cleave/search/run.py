@@ -52,12 +52,14 @@ def search(
 ) -> Found:
     """Equivalent graphs of a graph, best first, with derivations and folds.
 
-    ``rules`` default to the installed rulebook without numerically unsafe rules. ``progress`` is called after each
-    round of saturation. ``sizes`` are the representative dims for ranking. ``weights`` names inputs that are
+    ``rules`` default to the installed rulebook without numerically unsafe rules. They are taken as they are: rules that
+    did not come with cleave are tested by ``optimize``, ``explain``, ``equal`` and the command line, or by hand with
+    ``cleave.testing.check_rule``; every step is tried here, and ``verify`` checks candidates. ``progress`` is called
+    after each round of saturation. ``sizes`` are the representative dims for ranking. ``weights`` names inputs that are
     parameters. ``cost`` ranks candidates in place of our own cost: ``cost(candidate, estimate)``, see
     ``cleave.cost.graph``; more of them are looked at then, and none is dropped. Ctrl-C during the search ends it with
-    what was found so far. Raises SearchError if egglog refuses the rules, or ``cost`` fails, GraphError
-    for more than ``cleave.ir.check.MOST_NESTED`` operations in one another.
+    what was found so far. Raises SearchError if egglog refuses the rules, or ``cost`` fails, GraphError for more than
+    ``cleave.ir.check.MOST_NESTED`` operations in one another.
     """
     weights = tuple(weights)
     _check_input(graph, sizes or {}, weights)
