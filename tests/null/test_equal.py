@@ -17,6 +17,7 @@ from cleave.ir.text import parse_graph
 from cleave.pipeline.equality import Equality, Verdict
 from cleave.rewrite.relax import relaxations
 from tests.null import operators
+from tests.null.searched import searched
 
 QUICK = Config(isolate=False)
 UNSAFE = Config(isolate=False, unsafe=True, assume=frozenset({"finite", "nonzero"}))
@@ -64,7 +65,7 @@ def test_operands_may_be_exchanged() -> None:
 def test_every_candidate_equals_its_input_also_when_it_was_read_from_text(options: dict[str, Any]) -> None:
     g = nn.attention(**options)
     split = 0
-    for c in cleave.search(g, config=QUICK).candidates:
+    for c in searched(g).candidates:
         found = compared(g, parse_graph(c.graph.text()))
         assert found, found.text()
         assert not found.counterexample and not [n for n in found.notes if "false" in n]
@@ -78,7 +79,7 @@ def test_every_candidate_equals_its_input_also_when_it_was_read_from_text(option
 
 def test_a_split_whose_chunks_do_not_reach_the_end_is_another_graph() -> None:
     g = nn.matmul()
-    text = cleave.search(g, config=QUICK).pick(split="k").graph.text()
+    text = searched(g).pick(split="k").graph.text()
     assert compared(g, parse_graph(text))
     short = "\n".join(line for line in text.splitlines() if not line.startswith("constraint"))
     found = compared(g, parse_graph(short))
@@ -218,7 +219,7 @@ def test_infinite_values_count_only_where_finite_is_not_assumed() -> None:
 
 def test_a_mean_over_nothing_is_no_counterexample_where_values_are_finite() -> None:
     g = operators.rms_norm_matmul().graph
-    for c in cleave.search(g, config=QUICK).candidates[:2]:
+    for c in searched(g).candidates[:2]:
         assert compared(g, c.graph)
 
 

@@ -1,7 +1,6 @@
 """Derivations: they replay exactly, each step is true, and a wrong rule is named."""
 
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from cleave.candidate import Step, load_candidates
 from cleave.config import Config, SearchLimits
 from cleave.rewrite import Rulebook
-from cleave.search import Found, reducibility_table, search
+from cleave.search import reducibility_table, search
 from cleave.search.deadline import Deadline
 from cleave.search.decode import chosen_terms
 from cleave.search.egraph import EGraph, read_snapshot
@@ -22,13 +21,7 @@ from cleave.search.small import small_form
 from cleave.search.steps import make_explainer
 from tests.null import operators
 from tests.null.operators import ATTENTION, OTHERS
-
-QUICK = Config(isolate=False)
-
-
-@cache
-def found(name: str) -> Found:
-    return search(dict((*ATTENTION, *OTHERS))[name]().graph, config=QUICK)
+from tests.null.searched import found
 
 
 def saturated(g: object, book: Rulebook) -> tuple[Encoding, EGraph]:

@@ -9,12 +9,11 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import lil_array
 
-from cleave import Config
-from cleave.search import search
 from cleave.search.egraph import EGraph, ENode
 from cleave.search.extract import Limits, extract
 from cleave.search.problem import in_order, is_acyclic
 from tests.null import operators
+from tests.null.searched import searched
 
 NO_AXES: frozenset[Any] = frozenset()
 NONE: frozenset[str] = frozenset()
@@ -114,7 +113,7 @@ def test_the_e_graphs_of_operators(name: str, rng: np.random.Generator) -> None:
         "swiglu": operators.swiglu,
         "qk norm": operators.qk_norm_attention,
     }[name]
-    g = search(make().graph, config=Config(isolate=False)).egraph
+    g = searched(make().graph).egraph
     for _ in range(3):
         costs = [[float(x) for x in rng.integers(1, 30, len(members))] for members in g.classes]
         found = extract(g, costs, NONE, NONE, Limits(pops=200_000, wanted=1))

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as with_field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from cleave.candidate import Candidate, Fold
-from cleave.config import Config
 from cleave.frontend import ops
 from cleave.frontend.trace import trace
 from cleave.ir.axis import SplitAxis, split_axis
@@ -21,23 +19,13 @@ from cleave.ir.graph import apply as pointwise
 from cleave.ir.interp import Space, make_space, value
 from cleave.ir.op import MONOIDS
 from cleave.ir.text import show_term
-from cleave.search import Found, search
+from cleave.search import search
 from cleave.search.folds import dependent_passes
 from cleave.verify import verify
-from tests.null.operators import ATTENTION, OTHERS, Operator
+from tests.null.operators import ATTENTION, OTHERS
+from tests.null.searched import QUICK, found, operator
 
 Array = NDArray[Any]
-QUICK = Config(isolate=False)
-
-
-@cache
-def operator(name: str) -> Operator:
-    return dict((*ATTENTION, *OTHERS))[name]()
-
-
-@cache
-def found(name: str) -> Found:
-    return search(operator(name).graph, config=QUICK)
 
 
 def test_attention_folds_maximum_sum_and_accumulator() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
-from cleave.config import Config
 from cleave.errors import CleaveError, ScheduleError
 from cleave.frontend import ops
 from cleave.frontend.trace import trace
@@ -15,13 +14,13 @@ from cleave.ir.graph import Graph, Load, load
 from cleave.ir.index import Index
 from cleave.ir.interp import interpret
 from cleave.schedule import schedule
-from cleave.search import search
 from cleave.target import Target
 from cleave.tile.check import check_schedule
 from cleave.tile.interp import run_schedule, schedule_dims
 from cleave.tile.plan import Merge, Schedule
 from cleave.tile.program import Let, Loop, Stmt, Store
 from tests.null.scheduled_candidates import CASES
+from tests.null.searched import searched
 
 A100 = Target("sm_80")
 GRAPHS = {
@@ -42,7 +41,7 @@ def traced(name: str) -> Graph:
 def test_what_a_merge_returns_is_right_in_any_order_of_blocks(name: str, rng: np.random.Generator) -> None:
     g = traced(name)
     free = [s.name for s in g.symbols if s.value is None]
-    for c in search(g, config=Config(isolate=False)).candidates:
+    for c in searched(g).candidates:
         for s in c.splits[:1] if len(c.splits) == 1 else ():
             try:
                 (plan, *_) = schedule(c, A100, dict.fromkeys(free, 40), merge="last-arriving", split={s.base: 3})
@@ -58,7 +57,7 @@ def test_what_a_merge_returns_is_right_in_any_order_of_blocks(name: str, rng: np
 def test_partials_without_rows_are_merged(skeleton: str, merge: Merge | None, rng: np.random.Generator) -> None:
     """A sum of each column beside a matmul: a vector that no row has, one value a chunk."""
     g = trace(lambda x, w: (x @ w, w.sum("k")), name="merged", dtype="float16", x="m k", w="k n")
-    (c,) = (c for c in search(g, config=Config(isolate=False)).candidates if c.splits)
+    (c,) = (c for c in searched(g).candidates if c.splits)
     plan = schedule(c, A100, {"m": 16, "n": 64, "k": 600}, merge=merge, split={"k": 5}, skeleton=skeleton)[0]
     assert plan.merge == "second-launch"
     for sizes in ({"m": 19, "n": 77, "k": 300}, {"m": 1, "n": 1, "k": 3}):
@@ -68,7 +67,7 @@ def test_partials_without_rows_are_merged(skeleton: str, merge: Merge | None, rn
 def test_columns_that_a_fold_restates_are_not_offered_without_rows(rng: np.random.Generator) -> None:
     """The softmax of each column of a weight: its state would be vectors that a loop restates."""
     g = trace(lambda x, w: x @ ops.softmax(w, "k"), name="columns", dtype="float16", x="m k", w="k n")
-    for c in search(g, config=Config(isolate=False)).candidates:
+    for c in searched(g).candidates:
         for skeleton in ("cta-ring", "warp-ring"):
             for plan in schedule(c, A100, {"m": 16, "n": 64, "k": 600}, skeleton=skeleton):
                 generate(check_schedule(plan))

@@ -21,6 +21,7 @@ from cleave.ir.text import parse_graph
 from cleave.search import search
 from cleave.search.rank import never_more, ranked, without_dominated
 from tests.null import operators
+from tests.null.searched import searched
 
 HERE = Config(isolate=False)
 
@@ -71,7 +72,7 @@ def test_nested_sums_cost_the_same_in_either_order() -> None:
 
 
 def test_a_cost_is_saved_whole(tmp_path: Path) -> None:
-    found = search(operators.attention().graph, config=HERE)
+    found = searched(operators.attention().graph)
     found.save(tmp_path / "found.json")
     assert [c.cost for c in load_candidates(tmp_path / "found.json")] == [c.cost for c in found.candidates]
 
@@ -99,7 +100,7 @@ def test_never_more_is_certain_at_every_size(rng: np.random.Generator) -> None:
 
 def test_a_dominated_candidate_is_dropped_with_its_reason() -> None:
     """A split attention that divides before it adds its chunks passes over them twice and multiplies more."""
-    found = search(operators.attention().graph, config=HERE)
+    found = searched(operators.attention().graph)
     assert [line.split(":")[:2] for line in found.report.dropped] == [["split t 2", " dominated by split t"]]
     assert "1 more passes over t_o" in found.report.dropped[0]
     assert f"dropped: {found.report.dropped[0]}" in found.text()
@@ -110,7 +111,7 @@ def test_what_was_kept_is_dominated_by_nothing_and_holds_the_graph_as_written(na
     make = {"attention": operators.attention, "rms": operators.rms_norm_matmul, "qk norm": operators.qk_norm_attention}[
         name
     ]
-    candidates = list(search(make().graph, config=HERE).candidates)
+    candidates = list(searched(make().graph).candidates)
     kept, dropped = without_dominated(candidates)
     assert kept == candidates and not dropped
     assert any(c.graph is c.origin for c in candidates)
@@ -129,7 +130,7 @@ def most_reductions(candidate: Candidate, estimate: Estimate) -> float:
 
 def test_a_users_cost_changes_the_order() -> None:
     g = operators.attention().graph
-    usual = search(g, config=HERE)
+    usual = searched(g)
     for cost in (fewest_operations, most_reductions):
         found = search(g, config=HERE, cost=cost)
         values = [cost(c, estimated(c)) for c in found.candidates]
@@ -146,7 +147,7 @@ def estimated(c: Candidate) -> Estimate:
 
 def test_a_users_cost_is_any_real_number() -> None:
     """Beyond floats, negative, infinite: only the order counts."""
-    candidates = search(operators.attention().graph, config=HERE).candidates
+    candidates = searched(operators.attention().graph).candidates
     numbers = [-math.inf, -(10**400), -2, np.float32(-1.5), Fraction(1, 3), 10**399, 10**400, math.inf]
     assert len(candidates) <= len(numbers)
     costs = dict(zip([c.name for c in reversed(candidates)], numbers[-len(candidates) :], strict=True))
@@ -180,5 +181,5 @@ def test_errors_of_a_users_cost_name_it_and_the_candidate() -> None:
 
 
 def test_a_false_step_is_last_whatever_the_cost() -> None:
-    candidates = [*search(operators.rms_norm_matmul().graph, config=HERE).candidates]
+    candidates = [*searched(operators.rms_norm_matmul().graph).candidates]
     assert ranked(candidates, cost=lambda c, e: 0.0) == sorted(candidates, key=lambda c: c.name)

@@ -12,6 +12,7 @@ from cleave.ir.graph import Graph, Input, Output, fold, graph, load
 from cleave.search import reducibility_table
 from cleave.search.reducibility import AxisVerdict
 from tests.null import operators
+from tests.null.searched import found as found_of
 
 
 def rows(op: operators.Operator) -> dict[str, str]:
@@ -107,7 +108,7 @@ def test_the_blocking_operator_is_named(name: str, axis: str, why: str) -> None:
 
 @pytest.mark.parametrize("name", ["causal lse", "ragged prefill", "qk norm"])
 def test_telescoping_takes_the_maximum_out(name: str) -> None:
-    found = cleave.search(dict(operators.ATTENTION)[name]().graph, config=Config(isolate=False))
+    found = found_of(name)
     splittable = {a.name for a in found.report.reducibility.splittable}
     assert {s.base for c in found.candidates for s in c.splits} == splittable - {"d"}
     d = next(row for row in found.report.reducibility.rows if row.axis.name == "d")

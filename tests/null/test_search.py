@@ -22,21 +22,11 @@ from cleave.ir.interp import interpret
 from cleave.rewrite import Rulebook
 from cleave.search import Found, Round, Stop, search
 from tests.null import operators
-from tests.null.operators import ATTENTION, OTHERS, Operator
+from tests.null.operators import ATTENTION, OTHERS
+from tests.null.searched import QUICK, found, operator
 
 ALL = (*ATTENTION, *OTHERS)
-QUICK = Config(isolate=False)
 ANYWHERE = Config(isolate=False, ablation=Ablation(reducibility=False))
-
-
-@cache
-def operator(name: str) -> Operator:
-    return dict(ALL)[name]()
-
-
-@cache
-def found(name: str) -> Found:
-    return search(operator(name).graph, config=QUICK)
 
 
 def bindings(c: Candidate, sizes: Mapping[str, int], count: int, longest: int) -> dict[str, int]:

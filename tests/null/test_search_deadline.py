@@ -33,8 +33,8 @@ from cleave.search.saturate import Saturated
 from cleave.search.small import small_form
 from cleave.search.steps import make_explainer, term_names
 from tests.null.operators import ATTENTION
+from tests.null.searched import QUICK, searched
 
-QUICK = Config(isolate=False)
 GRAPH = dict(ATTENTION)["causal lse"]().graph
 
 
@@ -56,9 +56,8 @@ def request() -> Request:
     return saturate.request(encoding(), Rulebook.default(), QUICK.limits)
 
 
-@cache
 def unhurried() -> Found:
-    return search(GRAPH, config=QUICK)
+    return searched(GRAPH)
 
 
 def hurried(monkeypatch: pytest.MonkeyPatch, looks: int) -> Found:
