@@ -193,6 +193,7 @@ class GraphValues:
     existing: dict[str, Array] = field(default_factory=dict[str, Array])
     environment: dict[Any, Any] = field(default_factory=dict[Any, Any])
     dims: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    inside: dict[tuple[int, ...], Array] = field(default_factory=dict[tuple[int, ...], Array])
 
     def __post_init__(self) -> None:
         self.slots = tuple(slot for name in self.encoding.axes for slot in self._slots(name))
@@ -218,6 +219,11 @@ class GraphValues:
 
     def exists_for(self, shape: tuple[int, ...]) -> Array:
         """Where a value of that shape has a meaning: at positions that exist, as far as it tells them apart."""
+        if shape not in self.inside:
+            self.inside[shape] = self._exists_for(shape)
+        return self.inside[shape]
+
+    def _exists_for(self, shape: tuple[int, ...]) -> Array:
         out: Array = np.ones([1] * len(self.slots), dtype=bool)
         for name, dims in self.dims.items():
             if all(shape[d] > 1 for d in dims):

@@ -1,5 +1,6 @@
 """Search end to end: candidates equal their graph, the named ones are there, limits keep what was found."""
 
+import itertools
 import os
 import re
 import signal
@@ -285,14 +286,23 @@ def test_round_and_node_limits_stop_and_keep_the_original(*, isolate: bool) -> N
     assert all(any(c.graph == chain for c in f.candidates) for f in (rounds, nodes))
 
 
-@pytest.mark.parametrize(("isolate", "length", "memory"), [(True, 14, 128), (False, 8, 1)])
-def test_the_memory_limit_stops_and_keeps_the_original(*, isolate: bool, length: int, memory: int) -> None:
-    """A child is stopped inside a round, too; in this process it is what a saturation adds that counts."""
-    limits = SearchLimits(rounds=1000, nodes=10**9, seconds=60.0, candidates=2, memory=memory)
-    chain = operators.chain(length).graph
-    found = search(chain, config=Config(limits=limits, isolate=isolate))
+def test_the_memory_limit_stops_and_keeps_the_original() -> None:
+    """A child is stopped inside a round, too."""
+    limits = SearchLimits(rounds=1000, nodes=10**9, seconds=60.0, candidates=2, memory=128)
+    chain = operators.chain(14).graph
+    found = search(chain, config=Config(limits=limits))
     assert found.report.stop is Stop.MEMORY and "stop reason: memory" in found.text()
     assert any(c.graph == chain for c in found.candidates)
+
+
+def test_in_this_process_it_is_what_a_saturation_adds_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cleave.search import engine
+
+    assert sys.platform != "linux" or engine._resident() > 10 << 20
+    held = itertools.count(500 << 20, 400 << 10)  # 0.4 MiB more after each round
+    monkeypatch.setattr(engine, "_resident", lambda: next(held))
+    found = search(operators.chain(8).graph, config=Config(limits=SearchLimits(memory=1), isolate=False))
+    assert found.report.stop is Stop.MEMORY and len(found.report.rounds) == 3
 
 
 def test_case_e03_long_sums_and_chains_end_at_a_limit_or_saturate() -> None:
