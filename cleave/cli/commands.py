@@ -155,8 +155,9 @@ def _explanation(options: argparse.Namespace) -> Explanation:
         candidates, report = load_parts(options.program)
         if not candidates:
             raise SearchError("holds no candidates", location=options.program)
-        stop, dropped = str(report.search.get("stop", UNKNOWN)), report.search.get("dropped", ())
-        return explain_saved(candidates, stop, candidate=options.candidate, dropped=map(str, dropped))
+        stop = str(report.search.get("stop", UNKNOWN))
+        notes, dropped = (map(str, report.search.get(name, ())) for name in ("notes", "dropped"))
+        return explain_saved(candidates, stop, candidate=options.candidate, notes=notes, dropped=dropped)
     from cleave.pipeline.rulebooks import check_rulebook
     from cleave.search import search as search_now
 

@@ -221,6 +221,7 @@ def explain_saved(
     *,
     candidate: int | None = None,
     book: Rulebook | None = None,
+    notes: Iterable[str] = (),
     dropped: Iterable[str] = (),
 ) -> Explanation:
     """Of candidates alone: without the e-graph the table of axes is what can be read off the graph."""
@@ -228,7 +229,8 @@ def explain_saved(
         raise SearchError("no candidates to explain")
     chosen = _chosen(candidates, candidate)
     axes = reducibility_table(candidates[0].origin)
-    return Explanation(chosen, axes, _used(book or Rulebook.installed(), chosen), stop, dropped=tuple(dropped))
+    used = _used(book or Rulebook.installed(), chosen)
+    return Explanation(chosen, axes, used, stop, notes=tuple(notes), dropped=tuple(dropped))
 
 
 def _chosen(candidates: Sequence[Candidate], number: int | None) -> tuple[tuple[int, Candidate], ...]:

@@ -155,6 +155,7 @@ def _search(
         "seconds": report.seconds.total,
         "matches": {name: count for name, count in report.matches.items() if count},
         "dropped": list(report.dropped),
+        "notes": list(report.notes),
     }
     state.search_text = report.text()
     state.interrupted = str(report.stop) == "interrupted"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from cleave import Config, Rulebook, document, nn
 from cleave.candidate import Candidate, load_candidates
 from cleave.document import Code, Heading, Item, Lines, Numbered, Picture, Table
 from cleave.errors import SearchError
-from cleave.pipeline.explanation import Explanation
+from cleave.pipeline.explanation import Explanation, explain_saved
 from cleave.search import Found
 
 QUICK = Config(isolate=False)
@@ -110,6 +111,14 @@ def test_from_a_program_a_candidate_or_several(found: Found) -> None:
     alone = cleave.explain(found.candidates[1])
     assert [number for number, _ in alone.candidates] == [0] and alone.stop == "unknown"
     assert len(cleave.explain(found.candidates).candidates) == len(found.candidates)
+
+
+def test_notes_of_a_search_are_shown_now_and_when_it_was_saved(found: Found) -> None:
+    hurried = replace(found, report=replace(found.report, notes=("no time was left to decode up to 2 graphs",)))
+    saved = explain_saved(found.candidates, "seconds", notes=hurried.report.notes)
+    for shown in (cleave.explain(hurried), saved):
+        assert "note: no time was left to decode up to 2 graphs\n" in shown.text()
+        assert shown.as_dict()["notes"] == list(hurried.report.notes)
     program = cleave.explain(nn.matmul(), config=QUICK)
     assert program.origin == nn.matmul() and program.stop.startswith("saturated (")
     with pytest.raises(SearchError, match="candidate 99: there are"):

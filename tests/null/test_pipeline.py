@@ -86,6 +86,7 @@ def rule_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
 
 def test_attention_ends_with_a_checked_and_compiled_schedule(result: Result) -> None:
     assert result.passed and result.report.search["stop"] == "saturated"
+    assert all(f"note: {note}" in result.report.search_text for note in result.report.search["notes"])
     assert all(v.passed for v in result.verdicts) and len(result.verdicts) == len(result.candidates)
     best = result.best
     assert best is not None and not best.spilled
