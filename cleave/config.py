@@ -29,8 +29,8 @@ MOST = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
     """When a saturation stops short: rounds, e-nodes, seconds of wall time, memory of the process that it runs in, in
-    MiB (where the system tells: Linux); and how many candidates are kept. What follows a saturation ends when twice
-    its ``seconds`` are over: the notes of a report say what was left out.
+    MiB (where the system tells: Linux); and how many candidates are kept, the graph as written always among them. What
+    follows a saturation ends when twice its ``seconds`` are over: the notes of a report say what was left out.
     """
 
     rounds: int = 40

@@ -218,7 +218,12 @@ def _saturating(made: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # py
 
 def _searching(made: argparse.ArgumentParser) -> None:
     search = _saturating(made)
-    search.add_argument("--candidates", type=_positive, metavar="N", help="most candidates that are kept")
+    search.add_argument(
+        "--candidates",
+        type=_positive,
+        metavar="N",
+        help="candidates that are kept at most, the program as written always among them",
+    )
     search.add_argument(
         "--cost", metavar="FILE.py:FUNCTION", help="rank candidates by FUNCTION(candidate, estimate), least first"
     )

@@ -32,6 +32,8 @@ from cleave.search.steps import Derived, Explainer, make_explainer, unexplained
 
 _LOOKED_AT = 2
 """Times as many candidates as are kept, where a user's cost chooses."""
+_RANKED = 8
+"""Candidates that are ranked at least, so that a few that are kept are the best of them."""
 _EXTRACTION = 0.5
 """Of the time after saturation, what goes to extraction; folds and derivations have the rest."""
 _AXES = 0.25
@@ -153,8 +155,10 @@ class _Work:
 
     @property
     def _most(self) -> int:
-        """Candidates that are looked at: what our own price puts further back may be first by a user's cost."""
-        return self.config.limits.candidates * (1 if self.cost is None else _LOOKED_AT)
+        """Candidates that are looked at: what our own price puts further back may be first by a user's cost, or once
+        folds are known.
+        """
+        return max(self.config.limits.candidates, _RANKED) * (1 if self.cost is None else _LOOKED_AT)
 
     def _fill(self, finished: list[Candidate]) -> None:
         extraction = self.deadline.share(_EXTRACTION)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 import cleave
-from cleave import Config, ops
+from cleave import Config, nn, ops
 from cleave.candidate import Candidate, load_candidates
+from cleave.config import SearchLimits
 from cleave.cost.graph import Estimate, estimate, graph_cost
 from cleave.errors import SearchError
 from cleave.ir.dim import Dim, dims
@@ -115,6 +117,15 @@ def test_what_was_kept_is_dominated_by_nothing_and_holds_the_graph_as_written(na
     kept, dropped = without_dominated(candidates)
     assert kept == candidates and not dropped
     assert any(c.graph is c.origin for c in candidates)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_few_candidates_are_the_first_of_many_and_the_graph_as_written(count: int) -> None:
+    g = nn.attention()
+    names = [c.name for c in searched(g).candidates]
+    assert len(names) > 4 and names[0] == "unsplit" and names[-1] == "as written"
+    few = search(g, config=replace(HERE, limits=SearchLimits(candidates=count)))
+    assert [c.name for c in few.candidates] == [*names[: count - 1], "as written"]
 
 
 # ---- a user's own cost
