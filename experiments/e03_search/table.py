@@ -13,6 +13,9 @@ from experiments.e03_search.config import CASES, FIRST
 Rows = Mapping[tuple[str, str], Sequence[Record]]
 """By part and name of the workload: the records of its last measurement."""
 
+LEFT_OUT = ("extraction met its limit", "no time was left")
+"""How the notes of a search begin that did not do all of its work."""
+
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 
@@ -74,7 +77,7 @@ def _error(r: Record) -> str:
 def searched(rows: Rows) -> str:
     head = ("workload", "e-nodes", "rounds", "stop", "seconds", "candidates", "expected form: its place", "goals")
     found = _table(rows, "search", "Searches", head, _searched)
-    return f"{found}\n\n{_missed(rows)}" if found else ""
+    return "\n\n".join(text for text in (found, _missed(rows), _greedy(rows)) if text) if found else ""
 
 
 def _searched(r: Record) -> Sequence[str]:
@@ -103,6 +106,13 @@ def _missed(rows: Rows) -> str:
         return f"All {len(searches)} searches meet their goals."
     said = "; ".join(f"{name} ({', '.join(why)})" for name, why in bad.items())
     return f"{len(bad)} of {len(searches)} searches miss a goal: {said}."
+
+
+def _greedy(rows: Rows) -> str:
+    """Searches that did not look at all graphs of their e-graph."""
+    searches = {name: r for (part, name), found in rows.items() if part == "search" for r in found}
+    cut = [name for name, r in searches.items() if any(n.startswith(LEFT_OUT) for n in r.details.get("notes", ()))]
+    return f"Extraction met a limit, so that a better graph may be missing: {', '.join(cut)}." if cut else ""
 
 
 def reducible(rows: Rows) -> str:
@@ -141,7 +151,7 @@ def verified(rows: Rows) -> str:
 
 def _verified(r: Record) -> Sequence[str]:
     c, d = r.check, r.details
-    why = f": {c['detail']}" if c["full"] != "passed" and c["detail"] else ""
+    why = f": {c['detail']}" if c.get("detail") else ""  # of one that passed: at which smaller sizes, and why
     return r.candidate["name"], c["small"], f"{d['small']:.2f}", c["full"] + why, f"{d['full']:.2f}"
 
 

@@ -165,18 +165,28 @@ def test_tables_of_the_other_parts() -> None:
     wide = {"e-nodes": 9, "candidates": 100, "split": 98, "cut": True, "seconds": 3.25, "stop": "nodes"}
     found = {"split": "k", "nodes": 1, "complete": 7, "graphs": 4321, "seconds": 1.04, "stop": "complete"}
     found |= {"equal": 3, "verified": "3 of 3", "expected": {"split k": (True, 2)}}
+    passed = {"small": "passed", "full": "passed"}
     text = tables(
         [
             other("reducibility", Outcome.TIMEOUT, {}, on=side, off=wide),
             other("enumeration", Outcome.OK, {}, "split k", **found),
             other("enumeration", Outcome.SKIPPED, {"error": "8 operators"}, "unsplit"),
-            other("verification", Outcome.OK, {"small": "passed", "full": "passed"}, "split k", small=0.31, full=1.0),
+            other("verification", Outcome.OK, passed, "split k", small=0.31, full=1.0),
+            other("verification", Outcome.OK, {**passed, "detail": "at m=5, since"}, "unsplit", small=0.31, full=1.0),
         ]
     )
     assert "| matmul prefill | 7 | 9 | 2 | 100+ | 1 | 98+ | 0.50 | 3.25 (nodes) |" in text
     assert "| matmul prefill | k | 1 | 7 | 4,321 | 1.0 | 3 | 3 of 3 | split k (2 nodes): found |" in text
     assert "| matmul prefill | skipped: 8 operators |" in text
     assert "| matmul prefill | split k | passed | 0.31 | passed | 1.00 |" in text
+    assert "| matmul prefill | unsplit | passed | 0.31 | passed: at m=5, since | 1.00 |" in text
+
+
+def test_a_search_that_left_graphs_out_is_named() -> None:
+    whole = searched(notes=["kept whole, since small and fixed: d"])
+    assert "Extraction" not in tables([whole])
+    text = tables([whole, searched("matmul decode", notes=["extraction met its limit without a split: greedy"])])
+    assert "Extraction met a limit, so that a better graph may be missing: matmul decode." in text
 
 
 def test_faults_name_what_is_missed() -> None:
