@@ -2,7 +2,7 @@
 
 order       candidates with a false step last; the best of each set of splits before the second of any; then fewest
             passes that no fold joins; then the cost at the representative sizes. With a user's cost function: by what
-            it says
+            it says, and in that order where it says the same
 dominated   another candidate that splits the same axes is no worse in anything, whatever the sizes (from 1 up), and
             better in something. "Anything": work, transcendentals, traffic, passes over each axis, passes that no
             fold joins, live values, exactness, assumptions. The graph as written always stays
@@ -46,9 +46,7 @@ def ranked(
     Raises SearchError if the user's cost function fails or returns no number.
     """
     estimates = {id(c): _estimate(c, sizes) for c in candidates}
-    if cost is not None:
-        asked = {id(c): _asked(cost, c, estimates[id(c)]) for c in candidates}
-        return sorted(candidates, key=lambda c: (bool(c.false_steps), asked[id(c)], c.name))
+    asked = {id(c): 0 if cost is None else _asked(cost, c, estimates[id(c)]) for c in candidates}
     written, others = candidates[0], candidates[1:]
     whole = [estimates[id(c)] for c in others if not c.splits]
     dominated = any(e.dominates(estimates[id(written)]) for e in whole)
@@ -63,7 +61,8 @@ def ranked(
     for c in sorted(candidates, key=lambda c: (last(c), key(c))):
         best.setdefault(frozenset(s.base for s in c.splits), c)
     first = {id(c) for c in best.values()}
-    return sorted(candidates, key=lambda c: (last(c), id(c) not in first, key(c)))
+    own = sorted(candidates, key=lambda c: (last(c), id(c) not in first, key(c)))
+    return sorted(own, key=lambda c: (bool(c.false_steps), asked[id(c)]))
 
 
 def _estimate(c: Candidate, sizes: Mapping[str, int] | None) -> Estimate:

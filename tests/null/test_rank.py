@@ -148,6 +148,7 @@ def test_a_users_cost_changes_the_order() -> None:
         assert values == sorted(values) and not found.report.dropped
         assert any(c.graph is c.origin for c in found.candidates)
     assert usual.candidates[0].name == "unsplit"
+    assert ranked(usual.candidates[::-1], cost=lambda c, e: 0)[0].name == "unsplit"
     assert search(g, config=HERE, cost=most_reductions).candidates[0].splits
 
 
@@ -193,4 +194,4 @@ def test_errors_of_a_users_cost_name_it_and_the_candidate() -> None:
 
 def test_a_false_step_is_last_whatever_the_cost() -> None:
     candidates = [*searched(operators.rms_norm_matmul().graph).candidates]
-    assert ranked(candidates, cost=lambda c, e: 0.0) == sorted(candidates, key=lambda c: c.name)
+    assert ranked(candidates, cost=lambda c, e: 0.0) == ranked(candidates)
