@@ -75,11 +75,13 @@ class Box:
         return next(n for n, i in enumerate(self.coordinates) if self.row in axes_of(i))
 
 
-def box_of(em: Emission, tile: Tile, s: Loop) -> Box | None:
-    """How a tile of a loop is fetched in boxes; None: its threads copy it."""
+def box_of(em: Emission, tile: Tile, s: Loop | None) -> Box | None:
+    """How a tile of a loop, or one before all loops, is fetched in boxes; None: its threads copy it."""
     memory, row = em.memory[tile.load.input], _row(em, tile)
     width = slab_bytes(tile.chunks * 16)
     if em.feed != "tma" or row is None or width is None or em.parameters.is_written(memory) or tile.rows > WIDEST:
+        return None
+    if em.roles is not None and s is not None and s not in em.program.body:
         return None
     shape, indices = [em.fix(n) for n in memory.shape], [em.fix(i) for i in tile.load.indices]
     inside = frozenset(em.load_axes(tile.load))
@@ -109,10 +111,10 @@ def box_of(em: Emission, tile: Tile, s: Loop) -> Box | None:
     return Box(tile, source, row, tuple(reversed(indices)), beyond, sharers)
 
 
-def _sharers(em: Emission, tile: Tile, row: Axis, indices: Sequence[Index], s: Loop) -> int:
+def _sharers(em: Emission, tile: Tile, row: Axis, indices: Sequence[Index], s: Loop | None) -> int:
     """Blocks that read the same tile in the same trips of a loop."""
     multicast = em.binding.multicast
-    if multicast is None or s not in em.program.body:
+    if multicast is None or s is None or s not in em.program.body:
         return 1
     known = {row, tile.along, *em.load_axes(tile.load)}.union(*map(axes_of, indices))
     return 1 if multicast.axis in known else multicast.blocks
@@ -143,14 +145,16 @@ def _end(extent: Index, position: Index, a: Axis) -> Index:
     return extent - rest
 
 
-def _ends_together(em: Emission, a: Axis, end: Index, s: Loop) -> bool:
+def _ends_together(em: Emission, a: Axis, end: Index, s: Loop | None) -> bool:
     """Whether all positions of a tile that lie beyond the axis lie outside the array.
 
     An axis ends at the least of its bounds. A bound that whole tiles meet cuts none: a tile starts before it.
     """
     if covered(em, a):
         return True
-    before = _bounds(em.fix(s.upper)) if a is s.axis else _bounds(em.extent(a)) if a in em.program.grid else ()
+    before = _bounds(em.extent(a)) if a in em.program.grid else ()
+    if s is not None and a is s.axis:
+        before = _bounds(em.fix(s.upper))
     size = em.size(a)
     return all(
         bound == end or (bound in before and multiple_of(em, bound) % size == 0 and em.start_multiples[a] % size == 0)
@@ -178,7 +182,10 @@ def _bounds(extent: Index) -> tuple[Index, ...]:
 class Boxes:
     """The boxes of one ring. ``full``, ``empty``: C++ names of the addresses of the first slot's mbarriers.
 
-    sharers  blocks of the cluster that fetch some of them together; 1: none is shared, and there is no ``empty``
+    Where warps have roles both are named once it is known which boxes are asked for together (``with_empty``).
+
+    sharers  blocks of the cluster that fetch some of them together; 1: none is shared
+    empty    only where others than the team that reads ask for boxes: other blocks, or other warps
     rank     C++ text of this block's number among them
     """
 
@@ -195,13 +202,24 @@ class Boxes:
 
 
 def boxes(em: Emission, parts: Sequence[tuple[Box, SharedTile]], slots: int, axis: str) -> Boxes:
+    if em.roles is not None:
+        return Boxes(tuple(parts), "", slots)
     full, sharers = em.names.fresh(f"{axis}_full"), max(box.sharers for box, _ in parts)
-    em.writer.line(f"const u32 {full} = {em.allot(slots * 8)};")
+    em.constant(f"const u32 {full} = {em.allot(slots * 8)};")
     if sharers == 1:
         return Boxes(tuple(parts), full, slots)
     empty = em.names.fresh(f"{axis}_empty")
     em.writer.line(f"const u32 {empty} = {em.allot(slots * 8)};")
     return Boxes(tuple(parts), full, slots, sharers, empty, em.rank)
+
+
+def with_empty(em: Emission, parts: Sequence[tuple[Box, SharedTile]], slots: int, axis: str) -> Boxes:
+    """Boxes of a ring of their own, whose slots those who read them declare empty."""
+    full, empty = em.names.fresh(f"{axis}_full"), em.names.fresh(f"{axis}_empty")
+    if parts:
+        em.constant(f"const u32 {full} = {em.allot(slots * 8)};")
+        em.constant(f"const u32 {empty} = {em.allot(slots * 8)};")
+    return Boxes(tuple(parts), full, slots, empty=empty)
 
 
 def layout(box: Box, plain: SharedTile) -> SharedTile:

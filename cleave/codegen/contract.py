@@ -80,6 +80,23 @@ def _by_warpgroups(em: Emission, k: Axis, a: Ref, right: SharedTile, target: str
     warpgroup.multiply(em, target, left, warpgroup.right(em, right, k), width, steps, fresh=fresh)
 
 
+def lay_out(em: Emission, term: Contract, rows: str) -> None:
+    """The A fragments of all steps, into an array that has been declared: a later ``multiply_laid_out`` reads them."""
+    a, b = operands(em, term)
+    left = _left(em, a, term.axis, _right(em, b, term.axis).dtype, f"{rows}[kk]")
+    with em.writer.unrolled("kk", em.size(term.axis) // _STEP):
+        em.writer.lines(left.lines)
+
+
+def multiply_laid_out(em: Emission, term: Contract, target: str, rows: str) -> None:
+    """target += rows x right, by warpgroups."""
+    _, b = operands(em, term)
+    right = _right(em, b, term.axis)
+    n = next(axis for axis in em.columns(b.axes) if axis is not term.axis)
+    steps = em.size(term.axis) // _STEP
+    warpgroup.multiply(em, target, rows, warpgroup.right(em, right, term.axis), em.size(n), steps, fresh=False)
+
+
 def _rows_in_boxes(em: Emission, a: Ref, k: Axis) -> warpgroup.Operand | None:
     tile = em.layouts.get(a.name)
     return warpgroup.left(em, tile, k) if isinstance(tile, SharedTile) else None

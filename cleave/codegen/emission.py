@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
 from cleave.codegen.layout import ALLOWED, ClusterPart, Layout
-from cleave.codegen.team import Team, part_of_block, whole_block
+from cleave.codegen.team import Team, part_of_block, warpgroup, whole_block
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
@@ -135,6 +135,25 @@ def aligned(size: int) -> int:
 
 
 @dataclass
+class Roles:
+    """What warps of different roles are told, as lines of their own.
+
+    constants  what both sides know of the whole block: addresses
+    bounds     what both sides know of a tile of the grid
+    opened     lines that open the mbarriers before anyone uses them
+    loaders    lines of the one thread that asks for boxes, for a tile; ``counters``: what it counts from tile to tile
+    computing  what the others count from tile to tile
+    """
+
+    constants: Writer = field(default_factory=Writer)
+    bounds: Writer = field(default_factory=Writer)
+    opened: list[str] = field(default_factory=list[str])
+    loaders: Writer = field(default_factory=Writer)
+    counters: list[str] = field(default_factory=list[str])
+    computing: list[str] = field(default_factory=list[str])
+
+
+@dataclass
 class Emission:
     """One program on its way to text. ``corners`` are C++ names of pseudo-symbols: first and last positions of tiles.
 
@@ -145,8 +164,10 @@ class Emission:
     parts      temporaries that stay in the shared memory of a cluster
     spread     axes whose columns the teams have divided: group n of a fragment is the team's n-th
     feed       how tiles of loops are to be loaded
+    fences     whether tensor cores read tiles that threads have copied
     lags       whether the matmuls that are written now go on beyond their trip
     rank       C++ name of a block's number among those that fetch boxes together
+    roles      where some warps only load: what each side is told
     """
 
     program: Program
@@ -171,12 +192,22 @@ class Emission:
     parts: dict[str, ClusterPart] = field(default_factory=dict[str, ClusterPart])
     spread: set[Axis] = field(default_factory=set[Axis])
     feed: Feed = "cp.async"
+    fences: bool = False
     lags: bool = False
     rank: str = "0"
+    roles: Roles | None = None
 
     def __post_init__(self) -> None:
         self.team: Team = whole_block(self.binding)
         self.lets.update((s.name, s) for s in statements(self.program.body) if isinstance(s, Let))
+
+    def constant(self, line: str) -> None:
+        """A constant of the block, which warps of every role know."""
+        (self.writer if self.roles is None else self.roles.constants).line(line)
+
+    def bound(self, line: str) -> None:
+        """A number of the tile, which warps of every role know."""
+        (self.writer if self.roles is None else self.roles.bounds).line(line)
 
     # ---- axes
 
@@ -314,6 +345,15 @@ class Emission:
         yield parts
         self.team = before
 
+    @contextmanager
+    def loading(self, *, rows: bool) -> Generator[None]:
+        """A tile is copied: where warps have roles each warpgroup copies the rows that it multiplies."""
+        before = self.team
+        if rows and self.roles is not None:
+            self.team = warpgroup()
+        yield
+        self.team = before
+
     @property
     def together(self) -> bool:
         """Whether several teams run the same statements on the same values."""
@@ -360,6 +400,8 @@ class Emission:
     def landed(self, open_groups: int, barrier: str) -> None:
         """Wait until at most so many groups of copies are under way, and for the others' copies."""
         self.writer.line(f"copies_wait<{open_groups}>();")
+        if self.fences:
+            self.writer.line("tensor_cores_may_read();")
         self.writer.line(barrier)
         self.pending.clear()
 

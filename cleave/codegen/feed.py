@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleave.codegen.emission import C_TYPES, CHUNK, STORAGE_16, Emission
 from cleave.codegen.expression import At, exists, index_text, offset_text, row_positions
@@ -12,6 +12,7 @@ from cleave.codegen.range import covered, multiple_of
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load
 from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, index, of, substitute
+from cleave.tile.box import slab_bytes
 from cleave.tile.program import Let
 
 
@@ -76,8 +77,13 @@ def region(em: Emission, tile: Tile) -> object:
     return (tile.load.input, indices, extents, starts, tile.rows, tile.chunks)
 
 
-def shared_tile(tile: Tile, address: str) -> SharedTile:
-    return SharedTile(address, tile.row, tile.column, tile.chunks, tile.dtype)
+def shared_tile(em: Emission, tile: Tile, address: str) -> SharedTile:
+    """Where the tile will lie; rows of the block as boxes would, if matmuls by warpgroups can read them there."""
+    plain = SharedTile(address, tile.row, tile.column, tile.chunks, tile.dtype)
+    width = slab_bytes(tile.chunks * 16)
+    if em.binding.mma != "wgmma" or tile.row is not None or tile.column is None or width is None:
+        return plain
+    return replace(plain, slabs=(width // 16, tile.rows))
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ def source(em: Emission, tile: Tile, moving: Iterable[Axis]) -> Source:
     return Source(tile, name, rest, even)
 
 
-def fill(em: Emission, source: Source, to: str) -> None:
+def fill(em: Emission, source: Source, to: SharedTile) -> None:
     """Issue the copies of one tile; positions that do not exist become zero.
 
     Where only the dims of a call decide whether every row starts at a multiple of 16 bytes, both ways are emitted.
@@ -130,20 +136,19 @@ def fill(em: Emission, source: Source, to: str) -> None:
         _fill(em, source, to, _copy)
 
 
-def _fill(em: Emission, source: Source, to: str, copy: Callable[[Emission, Source, str], None]) -> None:
+def _fill(em: Emission, source: Source, to: SharedTile, copy: Callable[[Emission, Source, SharedTile], None]) -> None:
     tile = source.tile
-    total, threads, thread = tile.rows * tile.chunks, em.team.threads, em.team.thread
-    count = -(-total // threads)
-    with em.writer.unrolled("x", count):
+    first, rows = ("", tile.rows) if em.team.share is None else (f"{em.team.share[0]} + ", em.team.share[1])
+    total, threads, thread = rows * tile.chunks, em.team.threads, em.team.thread
+    number = f"({thread} + x * {threads})"
+    with em.writer.unrolled("x", -(-total // threads)):
         if threads % tile.chunks == 0:
-            em.writer.line(
-                f"const int r = {thread} / {tile.chunks} + x * {threads // tile.chunks}, c = {thread} % {tile.chunks};"
-            )
+            row = f"{first}{thread} / {tile.chunks} + x * {threads // tile.chunks}"
+            em.writer.line(f"const int r = {row}, c = {thread} % {tile.chunks};")
         else:
-            number = f"({thread} + x * {threads})"
-            em.writer.line(f"const int r = {number} / {tile.chunks}, c = {number} % {tile.chunks};")
+            em.writer.line(f"const int r = {first}{number} / {tile.chunks}, c = {number} % {tile.chunks};")
         if total % threads:
-            with em.writer.block(f"if (r < {tile.rows})"):
+            with em.writer.block(f"if ({number} < {total})" if first else f"if (r < {tile.rows})"):
                 copy(em, source, to)
         else:
             copy(em, source, to)
@@ -173,12 +178,12 @@ def _is_dim(atom: Atom) -> bool:
     return isinstance(atom, Symbol) and not atom.name.startswith("%")
 
 
-def _copy_even(em: Emission, source: Source, to: str) -> None:
+def _copy_even(em: Emission, source: Source, to: SharedTile) -> None:
     """Rows start at whole chunks; the last one of a row may end inside."""
     tile, at = source.tile, _chunk_at(em, source.tile)
     left, where = _left(em, tile, at), offset_text(em, source.moving, at)
     em.writer.line(f"const int left = {left}, bytes = least(greatest(2 * left, 0), 16);")
-    target = f"{to} + swizzle<{tile.chunks}>(r, c)"
+    target = f"{to.address} + {to.chunk('r', 'c')}"
     em.writer.line(f"copy_chunk({target}, {source.pointer} + (left > 0 ? {where} : 0), bytes);")
 
 
@@ -189,10 +194,10 @@ def _left(em: Emission, tile: Tile, at: At) -> str:
     return remaining if present == "true" else f"({present}) ? {remaining} : 0"
 
 
-def _copy(em: Emission, source: Source, to: str) -> None:
+def _copy(em: Emission, source: Source, to: SharedTile) -> None:
     tile = source.tile
     at = _chunk_at(em, tile)
-    where, target = offset_text(em, source.moving, at), f"{to} + swizzle<{tile.chunks}>(r, c)"
+    where, target = offset_text(em, source.moving, at), f"{to.address} + {to.chunk('r', 'c')}"
     if _starts_even(em, tile):
         present = exists(em, [a for a in em.load_axes(tile.load) if a is not tile.along], at)
         extent = em.extent(tile.along)

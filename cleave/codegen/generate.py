@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import bulk, cluster, grid, merge, ring, warpgroup
+from cleave.codegen import bulk, cluster, grid, merge, ring, specialised, warpgroup
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.prelude import device_prelude
 from cleave.codegen.writer import Names, Writer
@@ -33,6 +33,7 @@ from cleave.tile.box import UNIT_BYTES
 from cleave.tile.check import check_merge
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Multicast, Schedule
 from cleave.tile.program import Loop, Program, statements
+from cleave.tile.skeleton import SKELETONS
 
 _STATIC_SHARED = 16
 """Bytes besides the tiles: the flag of a last-arriving merge; in a kernel with boxes, a multiple of their alignment."""
@@ -96,18 +97,65 @@ def _kernel(
     entry = _identifier(names, first.program.name)
     counts = [ceildiv(_longest(em, a, em.extent(a)), em.size(a)) for a in first.program.grid]
     grid.prologue(em)
-    way = schedule.merge if len(group) > 1 else "none"
-    blocks = _divided(schedule, first.program, counts) if way in ("cluster", "spread") else 1
+    counters: list[Workspace] = []
+    in_cluster = together = 1
+    if first.binding.loaders and len(group) > 1:
+        raise CodegenError(f"merge {schedule.merge!r}: {first.skeleton} has none in its launch", location=em.location)
+    if first.binding.loaders:
+        specialised.body(em, counts)
+    else:
+        in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts)
+    _check_shared(schedule, em, shared, bulk.ALIGNMENT if parameters.maps else _STATIC_SHARED)
+    threads = 32 * (first.binding.warps + first.binding.loaders)
+    shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
+    feed = "tma" if parameters.maps else "cp.async"
+    text = (
+        device_prelude(feed, warpgroup.definitions(writer.text()))
+        + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
+        + writer.text()
+        + "}\n"
+    )
+    blocks = index(1)
+    for n in counts:
+        blocks = blocks * n
+    if first.binding.loaders:
+        blocks = minimum(blocks, specialised.blocks_at_once(first.binding, shared.most, schedule.target.facts))
+    architectures = tuple(a for a in ring.ARCHITECTURES[feed] if in_cluster <= TARGETS[a].cluster_blocks)
+    source = KernelSource(
+        text,
+        entry,
+        parameters.ordered,
+        threads,
+        shared.most,
+        (blocks,),
+        architectures,
+        first.skeleton,
+        in_cluster,
+        together,
+    )
+    return source, counters, _alignments(parameters)
+
+
+def _one_tile_a_block(
+    schedule: Schedule, emissions: Sequence[Emission], counts: Sequence[Index]
+) -> tuple[int, int, list[Workspace]]:
+    """The text of a kernel of which each block has one tile, and merges in the same launch.
+
+    Gives the blocks of a cluster, the blocks that wait for one another, and the counters.
+    """
+    em, first, writer, shared = emissions[0], emissions[0].program, emissions[0].writer, emissions[0].shared
+    counters: list[Workspace] = []
+    way = schedule.merge if len(emissions) > 1 else "none"
+    blocks = _divided(schedule, first, counts) if way in ("cluster", "spread") else 1
     multicast = _multicast(em, counts, way, schedule.constraints)
-    neighbours = [multicast.axis] if multicast is not None else merge.outer_axes(first.program) if blocks > 1 else ()
+    neighbours = [multicast.axis] if multicast is not None else merge.outer_axes(first) if blocks > 1 else ()
     tiles = grid.decode(em, counts, neighbours)
     if multicast is not None:
-        em.rank = names.fresh("sharer")
-        tile = tiles[first.program.grid.index(multicast.axis)]
+        em.rank = em.names.fresh("sharer")
+        tile = tiles[first.grid.index(multicast.axis)]
         writer.line(f"const int {em.rank} = {tile} % {multicast.blocks};")
-    counters: list[Workspace] = []
     if way == "cluster":
-        parts = cluster.reserve(em, dict(zip(first.program.grid, tiles, strict=True)))
+        parts = cluster.reserve(em, dict(zip(first.grid, tiles, strict=True)))
         for e in emissions:
             e.parts.update(parts)
     floor = shared.top
@@ -119,44 +167,17 @@ def _kernel(
         if way == "cluster":
             writer.line("cluster_barrier();")
         else:
-            texts = [grid.count_text(em, a, n) for a, n in zip(first.program.grid, counts, strict=True)]
+            texts = [grid.count_text(em, n, f"{a.name}_tiles") for a, n in zip(first.grid, counts, strict=True)]
             (merge.meet if way == "spread" else merge.arrive)(em, tiles, texts)
-            counters.append(merge.counter(first.program, counts))
-        with merge.slices(em, second, tiles, blocks, _chunk_number(first.program, tiles)) as (here, leave, finer):
+            counters.append(merge.counter(first, counts))
+        with merge.slices(em, second, tiles, blocks, _chunk_number(first, tiles)) as (here, leave, finer):
             grid.open_grid(second, here, leave, finer)
             ring.body(second)
         if way == "cluster":
             writer.line("cluster_leave();")
-    _check_shared(schedule, em, shared, bulk.ALIGNMENT if parameters.maps else _STATIC_SHARED)
-    threads = 32 * first.binding.warps
-    in_cluster, together = (blocks, 1) if way == "cluster" else (1, blocks)
     if multicast is not None:
-        in_cluster = multicast.blocks
-    shape = f"__cluster_dims__({in_cluster}, 1, 1) " if way == "cluster" or multicast is not None else ""
-    feed = "tma" if parameters.maps else "cp.async"
-    text = (
-        device_prelude(feed, warpgroup.definitions(writer.text()))
-        + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
-        + writer.text()
-        + "}\n"
-    )
-    blocks_in_all = index(1)
-    for n in counts:
-        blocks_in_all = blocks_in_all * n
-    architectures = tuple(a for a in ring.ARCHITECTURES[feed] if in_cluster <= TARGETS[a].cluster_blocks)
-    source = KernelSource(
-        text,
-        entry,
-        parameters.ordered,
-        threads,
-        shared.most,
-        (blocks_in_all,),
-        architectures,
-        first.skeleton,
-        in_cluster,
-        together,
-    )
-    return source, counters, _alignments(parameters)
+        return multicast.blocks, 1, counters
+    return (blocks, 1, counters) if way == "cluster" else (1, blocks, counters)
 
 
 def _emission(
@@ -168,9 +189,9 @@ def _emission(
     parameters: Parameters,
     shared: SharedMemory,
 ) -> Emission:
-    if plan.skeleton not in ring.NAMES:
+    if plan.skeleton not in SKELETONS:
         raise CodegenError(
-            f"skeleton {plan.skeleton!r}: emitted are {', '.join(ring.NAMES)}", location=f"kernel {plan.program.name}"
+            f"skeleton {plan.skeleton!r}: emitted are {', '.join(SKELETONS)}", location=f"kernel {plan.program.name}"
         )
     multiples = {c.symbol.name: c.multiple for c in schedule.chunks}
     em = Emission(

@@ -21,16 +21,18 @@ def prologue(em: Emission) -> None:
     em.writer.lines(team.places(em.binding))
 
 
-def decode(em: Emission, counts: Sequence[Index], fastest: Collection[Axis] = ()) -> list[str]:
+def decode(
+    em: Emission, counts: Sequence[Index], fastest: Collection[Axis] = (), number: str = "blockIdx.x"
+) -> list[str]:
     """Number of the tile on every grid axis. Axes that decide how long a loop runs go slowest, longest first."""
     grid = em.program.grid
     names = [em.names.fresh(f"{a.name}_tile") for a in grid]
     work = {a: _grows(em, a) for a in grid}
     order = sorted(range(len(names)), key=lambda n: (grid[n] not in fastest, work[grid[n]] is not None, -n))
     open_ = [n for n in order if counts[n].constant != 1]
-    em.writer.line("int block = blockIdx.x;")
+    em.writer.line(f"int block = {number};")
     for n in order:
-        count = count_text(em, grid[n], counts[n])
+        count = count_text(em, counts[n], f"{grid[n].name}_tiles")
         if n not in open_:
             em.writer.line(f"const int {names[n]} = 0;")
             continue
@@ -46,10 +48,10 @@ def decode(em: Emission, counts: Sequence[Index], fastest: Collection[Axis] = ()
     return names
 
 
-def count_text(em: Emission, a: Axis, count: Index) -> str:
-    """C++ text of the number of tiles of a grid axis."""
+def count_text(em: Emission, count: Index, wish: str) -> str:
+    """C++ text of a number of tiles."""
     known = count.constant
-    return str(known) if known is not None else em.parameters.value(count, f"{a.name}_tiles")
+    return str(known) if known is not None else em.parameters.value(count, wish)
 
 
 def _quotient(em: Emission, dividend: str, divisor: Index, text: str) -> str:

@@ -14,7 +14,7 @@ Tiles that the copy engine can fetch follow ``bulk.py`` instead, in the same slo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil, gcd
@@ -34,7 +34,6 @@ from cleave.tile.plan import Feed
 from cleave.tile.program import Contract, Let, Loop, Stmt, Store, Update
 
 ARCHITECTURES: dict[Feed, tuple[str, ...]] = {"cp.async": ("sm_80", "sm_90a"), "tma": ("sm_90a",)}
-NAMES = ("cta-ring", "warp-ring")
 _STEPS_TOGETHER = 8
 """Trips of a loop by single elements whose loads go out together: such loops read partials, one latency a trip."""
 
@@ -45,23 +44,31 @@ _HELD_REGISTERS = 128
 """Fragments of a loop up to which an operand may be held in registers: a thread has 255, addresses take up to 90."""
 
 
-def body(em: Emission) -> None:
-    """The whole program: its first tiles are under way before anything is computed."""
-    for tile, layout, _ in _allocate(em, em.program.body, 1):
+def body(em: Emission, walk: Walk | None = None, box_of: BoxOf = lambda tile: None) -> None:
+    """The whole program: its first tiles are under way before anything is computed.
+
+    ``walk``: see ``loop``; ``box_of``: which of the first tiles whoever walks the loops fetches in boxes.
+    """
+    for tile, layout, box in _allocate(em, em.program.body, 1, box_of):
+        if box is not None:
+            continue
         source = feed.source(em, tile, ())
-        with em.writer.block(""):
-            feed.fill(em, source, layout.address)
+        with em.writer.block(""), em.loading(rows=tile.row is None):
+            feed.fill(em, source, layout)
         em.pending.add(tile.name)
     if em.pending:
         em.writer.line("copies_commit();")
     for s in ordered(em.program.body):
-        statement(em, s)
+        if isinstance(s, Loop):
+            loop(em, s, walk)
+        else:
+            statement(em, s)
 
 
 def _allocate(
-    em: Emission, body: Sequence[Stmt], slots: int, s: Loop | None = None
+    em: Emission, body: Sequence[Stmt], slots: int, box_of: BoxOf
 ) -> Iterator[tuple[feed.Tile, SharedTile, bulk.Box | None]]:
-    """Shared memory for the loaded tiles of a scope, of a loop ``s``; loads of one region share a tile."""
+    """Shared memory for the loaded tiles of a scope; loads of one region share a tile."""
     known: dict[object, SharedTile] = {}
     for let in (s for s in body if isinstance(s, Let)):
         tile = feed.tile_of(em, let)
@@ -71,11 +78,12 @@ def _allocate(
         if key in known:
             em.layouts[let.name] = replace(known[key], row=tile.row, column=tile.column)
             continue
-        address = em.names.fresh(f"{let.name}_tile")
-        box = None if s is None else bulk.box_of(em, tile, s)
-        place = em.allot(tile.bytes * slots, *(() if box is None else (bulk.ALIGNMENT,)))
-        em.writer.line(f"const u32 {address}{'_ring' if slots > 1 else ''} = {place};")
-        plain = feed.shared_tile(tile, address)
+        address, box = em.names.fresh(f"{let.name}_tile"), box_of(tile)
+        plain = feed.shared_tile(em, tile, address)
+        in_slabs = box is not None or plain.slabs is not None
+        em.fences |= box is None and in_slabs
+        place = em.allot(tile.bytes * slots, *((bulk.ALIGNMENT,) if in_slabs else ()))
+        em.constant(f"const u32 {address}{'_ring' if slots > 1 or box is not None else ''} = {place};")
         known[key] = plain if box is None else bulk.layout(box, plain)
         em.layouts[let.name] = known[key]
         yield tile, known[key], box
@@ -89,10 +97,10 @@ def statement(em: Emission, s: Stmt) -> None:
         case Let(name) if name in em.layouts:
             return  # a tile that its scope has loaded already
         case Let():
-            _comment(em, s)
+            comment(em, s)
             _let(em, s)
         case Update():
-            _comment(em, s)
+            comment(em, s)
             _update(em, s)
         case Store(output, indices, value, _, _):
             em.writer.line(f"// {output}[{', '.join(map(repr, indices))}] = {value.name}")
@@ -101,7 +109,7 @@ def statement(em: Emission, s: Stmt) -> None:
             loop(em, s)
 
 
-def _comment(em: Emission, s: Stmt) -> None:
+def comment(em: Emission, s: Stmt) -> None:
     match s:
         case Let(name, axes, term):
             em.writer.line(f"// {name}[{', '.join(a.name for a in axes)}] = {term!r}")
@@ -146,7 +154,7 @@ def _update(em: Emission, s: Update) -> None:
 
 
 @dataclass(frozen=True)
-class _Ring:
+class Ring:
     """What one loop loads: sources and the addresses of their slots; and what of it comes in boxes.
 
     ``tile`` is the loop variable, ``place`` the position that it sets; ``stride`` leads to the team's next trip.
@@ -174,7 +182,8 @@ class _Ring:
         return (*((source.tile, at) for source, at in self.tiles), *((box.tile, at) for box, at in boxes))
 
 
-def loop(em: Emission, s: Loop) -> None:
+def loop(em: Emission, s: Loop, walk: Walk | None = None) -> None:
+    """``walk`` writes the trips; by default the team loads them itself."""
     names = ", ".join(f"{c.name}[{', '.join(a.name for a in c.axes)}]" for c in s.accumulators)
     em.writer.line(f"// for {s.axis} in [{s.lower}, {s.upper})" + (f" carry {names}" if names else ""))
     whole = em.team
@@ -184,12 +193,16 @@ def loop(em: Emission, s: Loop) -> None:
             if deferrable(em, c, s):
                 em.deferred.add(c.name)
         mark, taken = em.shared.top, em.shared.taken
-        low, high = _limits(em, s)
+        low, high = limits(em, s)
         with _open(em, s, low) as place:
             ring = _ring(em, s, place, (low, high), parts=parts)
-            _begin(em, s, ring, whole, parts=parts)
-            _trips(em, s, ring)
-        _end(em, ring)
+            if walk is None or ring.boxes is None:
+                _begin(em, s, ring, whole, parts=parts)
+                _trips(em, s, ring)
+                _end(em, ring)
+            else:
+                walk(em, s, ring, ring.boxes)
+                mark = em.shared.top  # the loaders may be far ahead: nothing else takes the memory of their boxes
     if em.shared.top != mark or (parts and (s.accumulators or em.shared.taken > taken)):
         em.writer.line(em.team.barrier)  # also for what loops inside took, each team for itself
     em.shared.top = mark
@@ -202,7 +215,7 @@ def loop(em: Emission, s: Loop) -> None:
         join.teams(em, s)
 
 
-def _begin(em: Emission, s: Loop, ring: _Ring, whole: Team, *, parts: bool) -> None:
+def _begin(em: Emission, s: Loop, ring: Ring, whole: Team, *, parts: bool) -> None:
     """The first trips are under way; what was loaded before and is not in the ring has landed."""
     if em.pending and not ring.places:
         em.landed(0, whole.barrier)
@@ -212,7 +225,11 @@ def _begin(em: Emission, s: Loop, ring: _Ring, whole: Team, *, parts: bool) -> N
         em.landed(ring.open_groups, whole.barrier)  # what all have loaded, before each goes its way
 
 
-def _end(em: Emission, ring: _Ring) -> None:
+Walk = Callable[[Emission, Loop, Ring, bulk.Boxes], None]
+BoxOf = Callable[[feed.Tile], bulk.Box | None]
+
+
+def _end(em: Emission, ring: Ring) -> None:
     if ring.tiles:
         em.writer.line("copies_wait<0>();")
         em.pending.clear()
@@ -220,7 +237,7 @@ def _end(em: Emission, ring: _Ring) -> None:
         bulk.close_ring(em, ring.boxes)
 
 
-def _limits(em: Emission, s: Loop) -> tuple[str, str]:
+def limits(em: Emission, s: Loop) -> tuple[str, str]:
     """Variables with the least lower and the greatest upper bound over the rows of the block."""
     out: list[str] = []
     for bound, way, wish in ((s.lower, "least", "low"), (s.upper, "greatest", "high")):
@@ -232,7 +249,7 @@ def _limits(em: Emission, s: Loop) -> tuple[str, str]:
                 location=em.location,
             )
         name = em.names.fresh(f"{s.axis.name}_{wish}")
-        em.writer.line(f"const int {name} = {index_text(em, found, At())};")
+        em.bound(f"const int {name} = {index_text(em, found, At())};")
         out.append(name)
     return out[0], out[1]
 
@@ -254,11 +271,11 @@ def _open(em: Emission, s: Loop, low: str) -> Generator[str]:
     del em.starts[s.axis]
 
 
-def _ring(em: Emission, s: Loop, place: str, limits: tuple[str, str], *, parts: bool) -> _Ring:
+def _ring(em: Emission, s: Loop, place: str, limits: tuple[str, str], *, parts: bool) -> Ring:
     slots, step = max(em.binding.stages, 2), em.size(s.axis)
     copied: list[tuple[feed.Source, SharedTile]] = []
     fetched: list[tuple[bulk.Box, SharedTile]] = []
-    for tile, layout, box in _allocate(em, s.body, slots, s):
+    for tile, layout, box in _allocate(em, s.body, slots, lambda tile: bulk.box_of(em, tile, s)):
         if box is None:
             copied.append((feed.source(em, tile, (s.axis,)), layout))
         else:
@@ -266,11 +283,11 @@ def _ring(em: Emission, s: Loop, place: str, limits: tuple[str, str], *, parts: 
     boxes = bulk.boxes(em, fetched, slots, s.axis.name) if fetched else None
     first, stride = (f"{limits[0]} + team * {step}", em.binding.teams * step) if parts else (limits[0], step)
     name = em.names.fresh(f"{s.axis.name}_tile")
-    made = _Ring(tuple(copied), name, place, first, limits[1], stride, slots, boxes)
+    made = Ring(tuple(copied), name, place, first, limits[1], stride, slots, boxes)
     return replace(made, lags=_lag(em, s, made))
 
 
-def _lag(em: Emission, s: Loop, ring: _Ring) -> int:
+def _lag(em: Emission, s: Loop, ring: Ring) -> int:
     """Sums of matmuls of warpgroups whose operands are all boxes, and nothing else: nobody needs them in the loop."""
     if em.binding.mma != "wgmma" or ring.boxes is None or ring.tiles or ring.boxes.sharers > 1:
         return 0
@@ -282,7 +299,7 @@ def _lag(em: Emission, s: Loop, ring: _Ring) -> int:
     return len(sums)
 
 
-def _start(em: Emission, ring: _Ring) -> None:
+def _start(em: Emission, ring: Ring) -> None:
     if ring.boxes is not None:
         with em.writer.block(bulk.one_thread(em)):
             bulk.open_ring(em, ring.boxes)
@@ -297,12 +314,12 @@ def _start(em: Emission, ring: _Ring) -> None:
             _fetch(em, ring, f"{ring.first} + p * {ring.stride}", "p")
 
 
-def _ask_first(em: Emission, ring: _Ring, boxes: bulk.Boxes) -> None:
+def _ask_first(em: Emission, ring: Ring, boxes: bulk.Boxes) -> None:
     with em.writer.unrolled("p", ring.slots):
         _ask(em, ring, boxes, f"{ring.first} + p * {ring.stride}", "p")
 
 
-def _ask_next(em: Emission, ring: _Ring, boxes: bulk.Boxes, slot: str, phase: str) -> None:
+def _ask_next(em: Emission, ring: Ring, boxes: bulk.Boxes, slot: str, phase: str) -> None:
     """After a trip: ask for the one that takes its slot; or that of the trip before, where others read this one too, or
     the tensor cores still do."""
     if boxes.sharers == 1 and not ring.lags:
@@ -319,24 +336,25 @@ def _ask_next(em: Emission, ring: _Ring, boxes: bulk.Boxes, slot: str, phase: st
         bulk.ask(em, boxes, before)
 
 
-def _ask(em: Emission, ring: _Ring, boxes: bulk.Boxes, position: str, slot: str) -> None:
+def _ask(em: Emission, ring: Ring, boxes: bulk.Boxes, position: str, slot: str) -> None:
     """Ask for the boxes of one trip, unless it lies beyond the end."""
     em.writer.line(f"const int {ring.place} = {position};")
     with em.writer.block(f"if ({ring.place} < {ring.high})"):
         bulk.ask(em, boxes, slot)
 
 
-def _fetch(em: Emission, ring: _Ring, position: str, slot: str) -> None:
+def _fetch(em: Emission, ring: Ring, position: str, slot: str) -> None:
     """Issue the group of one trip; an empty group beyond the end keeps the count of groups right."""
     with em.writer.block(""):
         em.writer.line(f"const int {ring.place} = {position};")
         with em.writer.block(f"if ({ring.place} < {ring.high})"):
             for source, layout in ring.tiles:
-                feed.fill(em, source, f"{layout.address}_ring + {slot} * {source.tile.bytes}")
+                place = f"{layout.address}_ring + {slot} * {source.tile.bytes}"
+                feed.fill(em, source, replace(layout, address=place))
         em.writer.line("copies_commit();")
 
 
-def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
+def _trips(em: Emission, s: Loop, ring: Ring) -> None:
     if not ring.places and s.axis in em.program.unit:
         _steps(em, s, ring)
         return
@@ -360,21 +378,26 @@ def _trips(em: Emission, s: Loop, ring: _Ring) -> None:
             em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {tile.bytes};")
         if ring.boxes is not None:
             bulk.clear_beyond(em, ring.boxes)
-        with _lagging(em, ring):
-            _trip(em, s)
+        with lagging(em, ring):
+            trip(em, s)
         if ring.boxes is not None:
             em.writer.line(em.team.barrier)
             with em.writer.block(bulk.one_thread(em)):
                 _ask_next(em, ring, ring.boxes, slot, phase)
+    settle_sums(em, s, ring)
+    forget(em, s)
+
+
+def settle_sums(em: Emission, s: Loop, ring: Ring) -> None:
+    """After a loop whose matmuls lag: they are over."""
     if ring.lags:
         em.writer.line("warpgroup_wait<0>();")
         sums = (em.layouts[c.name] for c in s.accumulators)
         em.writer.lines([f"registers_settle({x.name});" for x in sums if isinstance(x, Fragment)])
-    _forget(em, s)
 
 
 @contextmanager
-def _lagging(em: Emission, ring: _Ring) -> Generator[None]:
+def lagging(em: Emission, ring: Ring) -> Generator[None]:
     """The matmuls of a trip go on when it ends; those of the trip before are over then."""
     em.lags = ring.lags > 0
     yield
@@ -383,7 +406,7 @@ def _lagging(em: Emission, ring: _Ring) -> Generator[None]:
         em.writer.line(f"warpgroup_wait<{ring.lags}>();  // for the trip before")
 
 
-def _steps(em: Emission, s: Loop, ring: _Ring) -> None:
+def _steps(em: Emission, s: Loop, ring: Ring) -> None:
     """A loop by single elements, which reads partials: several trips load, then compute, then fold together."""
     loads = [i for i in s.body if isinstance(i, Let) and _is_temporary(em, i.term)]
     count = _trips_at_once(em, s, ring, loads) if all(map(_is_pointwise, s.body)) else 1
@@ -391,13 +414,13 @@ def _steps(em: Emission, s: Loop, ring: _Ring) -> None:
     with em.writer.block(f"for (int {ring.tile} = {ring.first}; {ring.tile} < {ring.high}; {ring.tile} += {step})"):
         if count == 1:
             em.writer.line(f"const int {ring.place} = {ring.tile};")
-            _trip(em, s)
+            trip(em, s)
         else:
             _trips_together(em, s, ring, loads, count)
-    _forget(em, s)
+    forget(em, s)
 
 
-def _trips_at_once(em: Emission, s: Loop, ring: _Ring, loads: Sequence[Let]) -> int:
+def _trips_at_once(em: Emission, s: Loop, ring: Ring, loads: Sequence[Let]) -> int:
     """As many as there are, if that is known; beyond the registers or the limit in several equal turns."""
     most = _STEPS_TOGETHER
     while most > 1 and most * sum(elementwise.registers(em, i) for i in loads) > _LOADED_REGISTERS:
@@ -413,7 +436,7 @@ def _is_pointwise(s: Stmt) -> bool:
     return isinstance(s, Let | Update) and not isinstance(s.term, Contract | Reduce)
 
 
-def _trips_together(em: Emission, s: Loop, ring: _Ring, loads: Sequence[Let], count: int) -> None:
+def _trips_together(em: Emission, s: Loop, ring: Ring, loads: Sequence[Let], count: int) -> None:
     """What a tile of the axis would do: each statement for all trips, and one carry for their joint contribution."""
     trips = [_Trip(f"{ring.tile} + {u * ring.stride}", em.names.fresh(ring.place)) for u in range(count)]
     own = next((em.parts[i.term.input].own for i in loads if isinstance(i.term, Load) and i.term.input in em.parts), "")
@@ -424,7 +447,7 @@ def _trips_together(em: Emission, s: Loop, ring: _Ring, loads: Sequence[Let], co
         if c.name + "~" in read_before(s):
             accumulator.remember(em, c)
     for i in [*loads, *(i for i in ordered(s.body) if i not in loads)]:
-        _comment(em, i)
+        comment(em, i)
         if isinstance(i, Update):
             accumulator.carry(em, i.accumulator)
         for u, t in enumerate(trips):
@@ -457,12 +480,12 @@ def _is_temporary(em: Emission, term: object) -> bool:
     return isinstance(term, Load) and em.memory[term.input].fresh
 
 
-def _forget(em: Emission, s: Loop) -> None:
+def forget(em: Emission, s: Loop) -> None:
     for c in s.accumulators:
         em.layouts.pop(c.name + "~", None)
 
 
-def _trip(em: Emission, s: Loop) -> None:
+def trip(em: Emission, s: Loop) -> None:
     for c in s.accumulators:
         if c.name + "~" in read_before(s):
             accumulator.remember(em, c)
@@ -475,7 +498,7 @@ def _trip(em: Emission, s: Loop) -> None:
 # ---- operands that stay
 
 
-def _hold(em: Emission, s: Loop, ring: _Ring, whole: Team) -> None:
+def _hold(em: Emission, s: Loop, ring: Ring, whole: Team) -> None:
     """Keep the fragments of a tile that every trip multiplies, if the loop's own fragments leave room.
 
     Not for wgmma: ptxas 13.0 gives registers that it reads in every trip of a loop to other values of the loop.

@@ -1,13 +1,17 @@
-"""Stores: two neighbouring columns at a time from a pointer for each row, or element by element."""
+"""Stores: eight or two neighbouring columns at a time from a pointer for each row, or element by element.
+
+Four lanes hold a row; of every eight columns each has two. Where rows start and end at whole chunks of 16 bytes, the
+lanes exchange what they have of four chunks, and each writes one.
+"""
 
 from __future__ import annotations
 
 from cleave.codegen import cluster
-from cleave.codegen.emission import C_TYPES, Emission
+from cleave.codegen.emission import C_TYPES, CHUNK, STORAGE_16, Emission
 from cleave.codegen.expression import At, Printer, exists, fragment_at, offset_text, row_at
 from cleave.codegen.range import multiple_of
 from cleave.ir.axis import Axis
-from cleave.ir.index import Position
+from cleave.ir.index import Index, Position
 from cleave.ir.op import DTYPES
 from cleave.tile.program import Store
 
@@ -62,9 +66,12 @@ def _fragment(em: Emission, s: Store, column: Axis, pointer: str) -> None:
     if linear is None or linear[0].constant != 1:
         _scattered(em, s, column, pointer)
         return
-    low, high = _halves(em, s, column)
     others = [a for a in s.axes if a is not column]
     dtype = em.memory[s.output].dtype
+    if dtype in STORAGE_16 and em.groups(column) % 4 == 0 and _in_chunks(em, column, linear[1]):
+        _chunks(em, s, column, pointer, linear[1], exists(em, others, row_at(em)))
+        return
+    low, high = _halves(em, s, column, "n")
     even = multiple_of(em, linear[1]) % 2 == 0 and em.start_multiples[column] % 2 == 0
     target, group = em.names.fresh("target"), em.group_number(column)
     with em.writer.unrolled("h", em.halves), em.writer.block(f"if ({exists(em, others, row_at(em))})"):
@@ -81,11 +88,36 @@ def _fragment(em: Emission, s: Store, column: Axis, pointer: str) -> None:
                 em.writer.line(f"{guard}write_pair({target} + {group} * 8, {low}, {high}, {second});")
 
 
-def _halves(em: Emission, s: Store, column: Axis) -> tuple[str, str]:
-    first = Printer(em, fragment_at(em, column, "n", "2 * h", "h"))
+def _halves(em: Emission, s: Store, column: Axis, group: str) -> tuple[str, str]:
+    first = Printer(em, fragment_at(em, column, group, "2 * h", "h"))
     low = first.element(s.value)
-    second = Printer(em, fragment_at(em, column, "n", "2 * h + 1", "h"), first.hoisted, first.bases)
+    second = Printer(em, fragment_at(em, column, group, "2 * h + 1", "h"), first.hoisted, first.bases)
     return low, second.element(s.value)
+
+
+def _in_chunks(em: Emission, column: Axis, rest: Index) -> bool:
+    starts = multiple_of(em, rest) % CHUNK == 0 and em.start_multiples[column] % CHUNK == 0
+    return starts and multiple_of(em, em.extent(column)) % CHUNK == 0
+
+
+def _chunks(em: Emission, s: Store, column: Axis, pointer: str, rest: Index, row_exists: str) -> None:
+    """Every lane takes part in the exchange, whatever rows exist."""
+    dtype = em.memory[s.output].dtype
+    type_, target = C_TYPES[dtype], em.names.fresh("target")
+    em.parameters.require(pointer, CHUNK * DTYPES[dtype])
+    low, high = _halves(em, s, column, "(4 * q + x)")
+    group = em.group_number(column, "(4 * q + (lane & 3))")
+    chunk_exists = exists(em, [column], At({column: em.inside(column, f"{group} * {CHUNK}")}))
+    test = _both(em.only_one_holder(column), _both(row_exists, chunk_exists))
+    with em.writer.unrolled("h", em.halves):
+        base = offset_text(em, rest + em.corner(column, "first"), row_at(em))
+        em.writer.line(f"{type_}* {target} = {pointer} + {base};")
+        with em.writer.unrolled("q", em.groups(column) // 4):
+            em.writer.line("u32 w[4];")
+            with em.writer.unrolled("x", 4):
+                em.writer.line(f"w[x] = pack<{type_}>({low}, {high});")
+            em.writer.line("quad_transpose(w, lane);")
+            em.writer.line(f"if ({test}) write_chunk({target} + {group} * {CHUNK}, w);")
 
 
 def _column_exists(em: Emission, column: Axis, plus: str) -> str:

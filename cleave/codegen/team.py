@@ -12,20 +12,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleave.tile.plan import Binding
+from cleave.tile.skeleton import WARPGROUP
 
 
 @dataclass(frozen=True)
 class Team:
-    """``thread``: C++ text of a thread's number in the team; ``copies``: how many such teams a block has."""
+    """``thread``: C++ text of a thread's number in the team; ``copies``: how many such teams a block has.
+
+    ``share``: of the rows of the block, the first one (C++ text) and how many, where the team is there for some only.
+    """
 
     thread: str
     threads: int
     barrier: str
     copies: int = 1
+    share: tuple[str, int] | None = None
 
 
 def whole_block(binding: Binding) -> Team:
-    return Team("thread", 32 * binding.warps, "block_barrier();")
+    """All warps that compute; those that only load do not wait with them."""
+    threads = 32 * binding.warps
+    return Team("thread", threads, f"team_barrier<{threads}>(0);" if binding.loaders else "block_barrier();")
+
+
+def warpgroup() -> Team:
+    """One of the warpgroups of a block, with the 64 rows that it multiplies."""
+    threads = 32 * WARPGROUP
+    return Team(
+        f"(thread % {threads})",
+        threads,
+        f"team_barrier<{threads}>(warp / {WARPGROUP});",
+        share=(f"warp / {WARPGROUP} * {16 * WARPGROUP}", 16 * WARPGROUP),
+    )
 
 
 def part_of_block(binding: Binding) -> Team:

@@ -17,8 +17,8 @@ operator or private protected public register return short signed sizeof static 
 try typedef typename union unsigned using virtual void volatile while xor
 """
 _LOCALS = """
-lane warp thread team rank member row pair block shared shared_base arrived_last r c n e h p w x a b kk nn left
-present bytes slice u threadIdx blockIdx
+lane warp thread team rank member row pair q block shared shared_base arrived_last r c n e h p w x a b kk nn left
+present bytes slice u threadIdx blockIdx gridDim
 """
 
 
@@ -32,9 +32,9 @@ def _reserved() -> frozenset[str]:
 class Writer:
     """Collects lines; ``block`` writes a header, braces and what is inside."""
 
-    def __init__(self, indent: int = 1) -> None:
+    def __init__(self, depth: int = 1) -> None:
         self.text_lines: list[str] = []
-        self._indent = indent
+        self.depth = self._indent = depth
 
     def line(self, text: str) -> None:
         self.text_lines.append("  " * self._indent + text)
@@ -42,6 +42,10 @@ class Writer:
     def lines(self, texts: list[str]) -> None:
         for text in texts:
             self.line(text)
+
+    def extend(self, other: Writer) -> None:
+        """Lines that were collected apart, at the depth of this place."""
+        self.text_lines += ["  " * (self._indent - other.depth) + text for text in other.text_lines]
 
     @contextmanager
     def block(self, header: str) -> Generator[None]:

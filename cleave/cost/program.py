@@ -50,8 +50,9 @@ class Work:
     """Counted over the whole grid, in operations and bytes; ``repeats``: how often a reduction is computed, by name.
 
     ``early``: tiles that a ring has asked for when it begins to wait for one, besides that one. ``spare_bytes``: shared
-    memory that is lost where the kernel's begins. ``unboxed``: operands of matmuls without rows that the copy engine
-    does not fetch.
+    memory that is lost where the kernel's begins. ``overlaps``: tensor cores work beside everything else; ``lags``: and
+    there is nothing else. ``boxed``, ``copied``: tiles of loops that the copy engine fetches, and the others;
+    ``unboxed``: operands of matmuls without rows that it does not fetch.
     """
 
     blocks: int = 1
@@ -68,9 +69,13 @@ class Work:
     joined_bytes: float = 0.0
     read_bytes: float = 0.0
     early: int = 0
+    overlaps: bool = False
+    lags: bool = False
     spare_bytes: int = 0
     repeats: dict[str, int] = field(default_factory=dict[str, int])
     unboxed: tuple[str, ...] = ()
+    boxed: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
 
 
 def program_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
@@ -151,10 +156,15 @@ class _Counter:
         distinct = sum(size * DTYPES[self.dtypes[name]] for name, size in shapes.items())
         work.distinct_bytes = min(distinct, work.loaded_bytes)
         work.unboxed = tuple(sorted(self.second_operands() - self.boxes))
+        inside = [i for s in self.every if isinstance(s, Loop) for i in s.body if isinstance(i, Let)]
+        fed = {i.name for i in inside if self.reading.is_fed(i)}
+        work.boxed, work.copied = tuple(sorted(self.boxes)), tuple(sorted(fed - self.boxes))
         self.shared(self.program.body, inside=False)
         work.spare_bytes = BOX_ALIGNMENT if self.boxes else FLAG_BYTES
-        at_once = self.boxes and self.binding.multicast is None and not self.lags()
+        work.lags = self.lags()
+        at_once = self.boxes and self.binding.multicast is None and not work.lags
         work.early = self.binding.stages - (1 if at_once else 2)
+        work.overlaps = self.overlaps()
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         self.count_repeats(environments[0])
         return work
@@ -166,6 +176,12 @@ class _Counter:
             isinstance(i.term, Load) if isinstance(i, Let) else isinstance(i, Update) and isinstance(i.term, Contract)
             for i in inside
         )
+
+    def overlaps(self) -> bool:
+        """Whether matmuls of a trip run beside the rest of it: what several warpgroups do, and loaders for them."""
+        loops = [s for s in self.every if isinstance(s, Loop)]
+        contracts = [sum(isinstance(i, Let | Update) and isinstance(i.term, Contract) for i in s.body) for s in loops]
+        return self.binding.loaders > 0 and all(count <= 2 for count in contracts)
 
     def second_operands(self) -> set[str]:
         """Operands of matmuls that have no rows."""

@@ -5,11 +5,12 @@
     kernel     = waves x WAVE_SECONDS + max(arithmetic, memory) + EXPOSED x min(arithmetic, memory)
     time       = launches + kernels + merge
 
-Matmul and exponentials add up, as measured for kernels of this structure on the H200 (no overlap between them). idle is
-what every trip of a loop waits for loads that its ring did not ask for early enough. Bank conflicts and clocks under
-load are not modelled. Constants without another source were fitted to 844 timed schedules of decode attention and of
-matmuls with few rows (one H200, cold inputs). On 1200, those among them, the rank correlation within a workload is
-0.60 to 0.96, and one of the eleven that come first is within 2 % of the best. All times are in seconds inside.
+Matmul and exponentials add up, as measured for kernels of this structure on the H200; where trips overlap the longer
+counts. idle is what every trip of a loop waits for loads that its ring did not ask for early enough. Bank conflicts and
+clocks under load are not modelled. Constants without another source were fitted to 844 timed schedules of decode
+attention and of matmuls with few rows (one H200, cold inputs). On 1200, those among them, the rank correlation within a
+workload is 0.60 to 0.96, and one of the eleven that come first is within 2 % of the best. All times are in seconds
+inside.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from math import ceil
 from cleave.cost.program import Work
 from cleave.target import Facts, Target
 from cleave.tile.plan import ONE_LAUNCH, Binding, Merge, Modelled
+from cleave.tile.skeleton import LOADERS_REGISTERS
 
 CACHE_OVER_MEMORY = 4.0
 """Bandwidth of the second-level cache over the memory's: no schedule was found that it limits below this."""
@@ -44,6 +46,9 @@ SHARED_BYTES_A_CYCLE = 128
 
 SCHEDULERS = 4
 """Warps that issue in one cycle on a multiprocessor: fewer resident warps leave some of its rates unused."""
+
+LEAST_EARLY = 0.5
+"""Tiles under way on average where a ring asks for a tile only when the trip before it is over."""
 
 LOADS_A_WARP = 2048
 """Bytes that a warp has under way when it loads into registers."""
@@ -71,11 +76,14 @@ CLUSTER_SHARE = {1: 1.0, 2: 1.0, 3: 0.9, 4: 0.77, 5: 0.75, 6: 0.75, 7: 0.75, 8: 
 Those of 2, 4 and 8 were fitted, the others lie between."""
 
 
-def refusal(work: Work, target: Target, warps: int) -> str | None:
+def refusal(work: Work, target: Target, binding: Binding) -> str | None:
     """Why a kernel can't run on a target: registers or shared memory."""
-    facts = target.facts
-    if work.registers > facts.registers_per_thread:
-        return f"{work.registers} registers a thread, allowed are {facts.registers_per_thread}"
+    facts, warps = target.facts, binding.warps
+    most = facts.registers_per_thread
+    if binding.loaders and warps in LOADERS_REGISTERS:
+        most = LOADERS_REGISTERS[warps][1]
+    if work.registers > most:
+        return f"{work.registers} registers a thread, allowed are {most}"
     if work.registers * 32 * warps > facts.registers:
         return f"{work.registers} registers for {warps} warps, a multiprocessor has {facts.registers}"
     if work.shared_bytes + work.spare_bytes > facts.shared_per_block:
@@ -115,9 +123,11 @@ def _merge_seconds(partials: Work, joined: Work, merge: Merge, chunks: int) -> f
     return LAST_SECONDS + MEETING_SECONDS + alone / max(min(chunks, joined.blocks // tiles), 1)
 
 
-def resident_blocks(work: Work, warps: int, facts: Facts) -> int:
+def resident_blocks(work: Work, binding: Binding, facts: Facts) -> int:
     """Blocks that fit on one multiprocessor at once."""
-    threads = 32 * warps
+    threads = 32 * (binding.warps + binding.loaders)
+    if binding.loaders and binding.warps in LOADERS_REGISTERS:
+        return 1  # they share all registers
     return max(
         1,
         min(
@@ -130,7 +140,7 @@ def resident_blocks(work: Work, warps: int, facts: Facts) -> int:
 
 
 def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) -> tuple[float, dict[str, float]]:
-    units, resident = facts.multiprocessors, resident_blocks(work, binding.warps, facts)
+    units, resident = facts.multiprocessors, resident_blocks(work, binding, facts)
     places = max(1, int(units * resident * CLUSTER_SHARE[cluster]))
     waves = ceil(work.blocks / places)
     together = max(min(work.blocks, places), 1)
@@ -142,9 +152,12 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) ->
     special = work.special / (facts.exp_rate * rate)
     other = work.other / (facts.fma_rate * rate)
     shared = JOINED_SHARE * work.joined_bytes + READ_SHARE * work.read_bytes
-    waiting = work.trips * TRIP_CYCLES / (rate * beside) + shared / (SHARED_BYTES_A_CYCLE * rate)
+    barriers = work.trips * TRIP_CYCLES / (rate * beside)
+    waiting = barriers + shared / (SHARED_BYTES_A_CYCLE * rate)
     issuing = min(1.0, beside * binding.warps / SCHEDULERS)
     arithmetic = ((matmul + special + other) / issuing + waiting) / busy
+    if work.overlaps:
+        arithmetic = (max(matmul, special + other) + (0.0 if work.lags else barriers)) / busy
     trips = work.trips / max(work.blocks, 1) * waves
     memory = _memory_seconds(work, binding, facts, together=together, used=used)
     memory += trips * _idle_seconds(work, facts, together, arithmetic / max(trips, 1.0))
@@ -171,7 +184,7 @@ def _memory_seconds(work: Work, binding: Binding, facts: Facts, *, together: int
     """``together``: blocks that run at once, on ``used`` multiprocessors."""
     bandwidth = facts.read_bandwidth
     moved = work.loaded_bytes + work.stored_bytes
-    ring = work.shared_bytes * (binding.stages - 1) // binding.stages
+    ring = work.shared_bytes * max(work.early, LEAST_EARLY) / binding.stages
     in_flight = together * max(ring, LOADS_A_WARP * binding.warps)
     return max(
         (work.distinct_bytes + work.stored_bytes) / bandwidth,

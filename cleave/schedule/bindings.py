@@ -17,7 +17,6 @@ from cleave.tile.plan import Binding
 from cleave.tile.program import Contract, Program, loops, tile_terms
 from cleave.tile.skeleton import Skeleton
 
-LOOP_TILES = (32, 64, 128)
 COLUMN_TILES = (32, 64, 128, 256)
 """The last two for matmuls only: elementwise fragments of 128 columns cost registers and save no traffic."""
 
@@ -37,7 +36,7 @@ def bindings(
     fixed = {a: _unit_tile(a, tile) for a in program.unit}
     fixed |= {a: _whole_tile(a, sizes, skeleton, tile) for a in program.whole}
     fixed |= {a: _row_tile(a, sizes, tile) for a in placement.rows[1:]}
-    choices = [_options(a, LOOP_TILES, sizes, skeleton, tile) for a in inside]
+    choices = [_options(a, skeleton.loop_tiles, sizes, skeleton, tile) for a in inside]
     wide = COLUMN_TILES if any(isinstance(t, Contract) for t in tile_terms(program)) else COLUMN_TILES[:2]
     choices += [_options(a, wide, sizes, skeleton, tile) for a in columns]
     for (warps, teams, row_tiles), first in _row_tiles(placement, sizes, skeleton, tile):
@@ -45,7 +44,7 @@ def bindings(
             sized = dict(zip((*inside, *columns), chosen, strict=True))
             tiles = {**fixed, **sized, **({placement.rows[0]: first} if placement.rows else {})}
             for count in skeleton.stages:
-                yield Binding(tiles, placement.rows, warps, count, teams, row_tiles)
+                yield Binding(tiles, placement.rows, warps, count, teams, row_tiles, loaders=skeleton.loaders)
 
 
 def _row_tiles(
@@ -71,7 +70,9 @@ def _row_tiles(
     possible = sorted({w // n * skeleton.rows_per_warp * r for w, n, r in arrangements})
     if forced is not None and forced * others not in possible:
         allowed = ", ".join(str(rows // others) for rows in possible if not rows % others)
-        raise ScheduleError(f"tile {forced}: allowed are {allowed}", location=f"axis {p.rows[0].name}")
+        raise ScheduleError(
+            f"tile {forced}: allowed in {skeleton.name} are {allowed}", location=f"axis {p.rows[0].name}"
+        )
 
 
 def _options(

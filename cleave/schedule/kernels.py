@@ -128,7 +128,7 @@ def one_launch(s: Setting, piece: Piece, first: Kernel) -> list[Kernel] | None:
     if s.variant.merge == "cluster":
         held = first.work.shared_bytes + parts_bytes(first.program, first.binding)
         first = replaced(first, work=replaced(first.work, shared_bytes=held))
-        too_much = refusal(first.work, s.request.target, first.binding.warps)
+        too_much = refusal(first.work, s.request.target, first.binding)
         if too_much is not None:
             s.request.reject(too_much)
             return None
@@ -215,11 +215,21 @@ def _costed(s: Setting, lowered: Lowered, placement: Placement, binding: Binding
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
     work = program_work(lowered.program, binding, s.dims(chunk), r.feed(skeleton, binding))
-    if binding.mma == "wgmma" and work.unboxed:
-        r.reject(f"wgmma reads its second operand from boxes: {', '.join(work.unboxed)} does not come in boxes")
-        return None
-    too_much = refusal(work, r.target, binding.warps)
-    if too_much is not None:
-        r.reject(too_much)
+    why_not = _feed_refusal(s, skeleton, binding, work) or refusal(work, r.target, binding)
+    if why_not is not None:
+        r.reject(why_not)
         return None
     return Kernel(lowered.program, placement, binding, skeleton, lowered.notes, work, chunk)
+
+
+def _feed_refusal(s: Setting, skeleton: Skeleton, binding: Binding, work: Work) -> str | None:
+    """Why a kernel can't have its tiles as its instructions or loaders need them."""
+    if s.variant.merge not in skeleton.merges:
+        return f"{skeleton.name} has no merge {s.variant.merge!r}: allowed are {', '.join(skeleton.merges)}"
+    if binding.mma == "wgmma" and work.unboxed:
+        return f"wgmma reads its second operand from boxes: {', '.join(work.unboxed)} does not come in boxes"
+    if binding.loaders and not work.boxed:
+        return f"{skeleton.name} loads boxes of loops, and there are none"
+    if binding.loaders and work.copied:
+        return f"{skeleton.name} loads boxes: {', '.join(work.copied)} in a loop does not come in boxes"
+    return None

@@ -81,7 +81,7 @@ class Binding:
 
     ``teams``: groups of warps that divide the trips of the outermost loops; each has all rows of the block.
     ``row_tiles``: sets of sixteen rows that each warp owns. ``multicast``: what blocks fetch for one another.
-    ``mma``: the instructions of every matmul.
+    ``mma``: the instructions of every matmul. ``loaders``: warps besides ``warps`` that only ask for boxes.
     """
 
     tiles: Mapping[Axis, int]
@@ -92,6 +92,7 @@ class Binding:
     row_tiles: int = 1
     multicast: Multicast | None = None
     mma: Mma = "mma.sync"
+    loaders: int = 0
 
     @property
     def warps_a_team(self) -> int:

@@ -4,11 +4,13 @@
 wgmma by each four of them.
 ``warp-ring``  the same, but the warps form several teams along the reduction: each has all rows of the block, a ring
 of its own and every so-manieth trip; the fold's carry joins their states. For few rows, where memory is the limit.
+``specialised``  a warpgroup of loaders asks for boxes, the others multiply by wgmma and never wait for one another; the
+second matmul of a trip runs beside the first one of the next and what lies between. For many rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cleave.ir.axis import Axis
@@ -20,6 +22,13 @@ WARPGROUP = 4
 """Warps that execute a wgmma together, side by side along the rows."""
 
 
+LOADERS_REGISTERS: Mapping[int, tuple[int, int]] = {8: (40, 232), 12: (32, 160)}
+"""Warps that compute -> registers of a thread that only loads, and of the others, which take what the first leave:
+multiples of 8, together what a block has. Where few compute, everyone has enough."""
+
+LOOP_TILES = (32, 64, 128)
+
+
 @dataclass(frozen=True)
 class Skeleton:
     """Capabilities of one template.
@@ -29,6 +38,8 @@ class Skeleton:
     stages           slots of a ring, the usual ones first
     rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
     mmas             instructions of its matmuls, the usual ones first; a target need not have all
+    loaders          warps of a block that only ask for boxes
+    loop_tiles       elements of a loop's axis that are worth trying
     row_tiles        how many times as many a warp may own: more of them read each tile of the other operand less often
     column_multiple  columns of a fragment, and elements of a contracted tile, come in multiples of this
     vector_bytes     rows of a tile fed asynchronously start at multiples of this, on an axis whose elements lie side
@@ -49,6 +60,8 @@ class Skeleton:
     teams: tuple[int, ...] = (1,)
     row_tiles: tuple[int, ...] = (1,)
     mmas: tuple[Mma, ...] = ("mma.sync", "wgmma")
+    loaders: int = 0
+    loop_tiles: tuple[int, ...] = LOOP_TILES
 
 
 SKELETONS: dict[str, Skeleton] = {
@@ -80,6 +93,22 @@ SKELETONS: dict[str, Skeleton] = {
         teams=(2, 4, 8),
         row_tiles=(1, 2, 4),
     ),
+    "specialised": Skeleton(
+        name="specialised",
+        architectures=("sm_90a",),
+        mma=(64, 8, 16),
+        feeds=("tma",),
+        merges=("none", "second-launch"),
+        rows_per_warp=16,
+        column_multiple=16,
+        vector_bytes=16,
+        operands=("float16", "bfloat16"),
+        warps=(4, 8, 12),
+        stages=(2, 3, 4),
+        mmas=("wgmma",),
+        loaders=WARPGROUP,
+        loop_tiles=(64, 128, 160, 176),
+    ),
 }
 
 
@@ -105,6 +134,12 @@ def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Ite
         yield f"{binding.row_tiles * skeleton.rows_per_warp} rows a warp, allowed are {allowed}"
     elif rows != skeleton.rows_per_warp * binding.row_tiles * binding.warps_a_team:
         yield f"{rows} rows for {binding.warps_a_team} warps of {skeleton.rows_per_warp * binding.row_tiles}"
+    yield from _instruction_refusals(skeleton, binding)
+    if binding.stages not in skeleton.stages:
+        yield f"{binding.stages} stages, allowed are {', '.join(map(str, skeleton.stages))}"
+
+
+def _instruction_refusals(skeleton: Skeleton, binding: Binding) -> Iterator[str]:
     if binding.mma not in skeleton.mmas:
         yield f"{binding.mma}, allowed are {', '.join(skeleton.mmas)}"
     elif binding.mma == "wgmma" and not has_warpgroups(binding):
@@ -112,8 +147,10 @@ def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Ite
             f"wgmma by teams of {binding.warps_a_team} warps of {binding.row_tiles * skeleton.rows_per_warp} rows: "
             f"allowed are multiples of {WARPGROUP} warps, of {skeleton.rows_per_warp} rows"
         )
-    if binding.stages not in skeleton.stages:
-        yield f"{binding.stages} stages, allowed are {', '.join(map(str, skeleton.stages))}"
+    if binding.loaders != skeleton.loaders:
+        yield f"{binding.loaders} warps that only load, allowed are {skeleton.loaders}"
+    if binding.loaders and binding.multicast is not None:
+        yield "boxes fetched together by blocks: allowed where the warps that compute load them"
 
 
 def has_warpgroups(binding: Binding) -> bool:

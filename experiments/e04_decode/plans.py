@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from cleave.codegen.compile import compile_many
 from cleave.codegen.generate import generate
 from cleave.config import Ablation, Config
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, ScheduleError
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.plan import Feed, Schedule
@@ -81,7 +82,8 @@ def around(graph: str, axis: str, dims: Shape, count: int) -> Iterator[Schedule]
     for skeleton in (k for k in SKELETONS.values() if TARGET in k.architectures):
         feeds: list[Feed] = [f for f in skeleton.feeds if {f} <= target.facts.features]
         for feed in feeds:
-            yield from schedule(c, target, dims, skeleton=skeleton.name, feed=feed, keep=2 * count)
+            with suppress(ScheduleError):  # few rows are not for every skeleton
+                yield from schedule(c, target, dims, skeleton=skeleton.name, feed=feed, keep=2 * count)
 
 
 def microseconds(s: Schedule) -> float:

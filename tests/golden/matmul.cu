@@ -41,6 +41,7 @@ DEV float tanh_of(float x) { return tanhf(x); }
 DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+DEV u32 shuffle_xor_word(u32 x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEV void warp_barrier() { __syncwarp(); }
 DEV void block_barrier() { __syncthreads(); }
 template <int THREADS> DEV void team_barrier(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 1), "n"(THREADS) : "memory"); }
@@ -62,6 +63,7 @@ DEV void read_fresh_two(float& x, float& y, const float* p, bool ok) {
 template <class T> DEV void write(T* p, float x) { *p = Convert<T>::of(x); }
 template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Convert<T>::two(x, y); }
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
+template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { *(uint4*)p = make_uint4(w[0], w[1], w[2], w[3]); }
 template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
 
 // ---- shared memory, addresses in bytes
@@ -189,6 +191,14 @@ DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
 DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
+// Lane t of a quad has word t of four rows of words; then it has row t.
+DEV void quad_transpose(u32 (&w)[4], int lane) {
+  const bool odd = lane & 1, high = lane & 2;
+  u32 a = shuffle_xor_word(odd ? w[0] : w[1], 1), b = shuffle_xor_word(odd ? w[2] : w[3], 1);
+  if (odd) { w[0] = a; w[2] = b; } else { w[1] = a; w[3] = b; }
+  a = shuffle_xor_word(high ? w[0] : w[2], 2); b = shuffle_xor_word(high ? w[1] : w[3], 2);
+  if (high) { w[0] = a; w[1] = b; } else { w[2] = a; w[3] = b; }
+}
 // ---- kernel
 extern "C" __global__ void __launch_bounds__(64, 1) matmul_kernel(const f16* __restrict__ a_2, const f16* __restrict__ b_2, f16* out, int n_tiles, int reciprocal_n_tiles, int m_tiles, int dim_m, int dim_n, int dim_k) {
   SHARED_MEMORY(shared);

@@ -41,6 +41,7 @@ DEV float tanh_of(float x) { return tanhf(x); }
 DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+DEV u32 shuffle_xor_word(u32 x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEV void warp_barrier() { __syncwarp(); }
 DEV void block_barrier() { __syncthreads(); }
 template <int THREADS> DEV void team_barrier(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 1), "n"(THREADS) : "memory"); }
@@ -62,6 +63,7 @@ DEV void read_fresh_two(float& x, float& y, const float* p, bool ok) {
 template <class T> DEV void write(T* p, float x) { *p = Convert<T>::of(x); }
 template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Convert<T>::two(x, y); }
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
+template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { *(uint4*)p = make_uint4(w[0], w[1], w[2], w[3]); }
 template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
 
 // ---- shared memory, addresses in bytes
@@ -134,6 +136,8 @@ DEV void mbarrier_close(u32 address) { asm volatile("mbarrier.inval.shared::cta.
 DEV void boxes_may_follow() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Orders what this thread has copied to shared memory before matmuls by warpgroups that read it after a barrier.
+DEV void tensor_cores_may_read() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEV void mbarrier_expect(u32 address, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(address), "r"(bytes) : "memory"); }
 // Every thread that reads what landed waits itself. The phase of a parity is over once its bytes are there.
@@ -148,6 +152,10 @@ DEV void mbarrier_wait(u32 address, int parity) {
 DEV void mbarrier_arrive_at(u32 address) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(address) : "memory"); }
 DEV void mbarrier_wait_for_all(u32 address, int parity) { mbarrier_wait(address, parity); }
+// Among threads of one block: what a thread has read may be overwritten by whoever waits there.
+DEV void mbarrier_arrive(u32 address) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address) : "memory"); }
+template <int N> DEV void registers_take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> DEV void registers_leave() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
 #define CLEAVE_BOX "cp.async.bulk.tensor."
 #define CLEAVE_TO ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
 DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1) {
@@ -263,6 +271,14 @@ DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
 DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
+// Lane t of a quad has word t of four rows of words; then it has row t.
+DEV void quad_transpose(u32 (&w)[4], int lane) {
+  const bool odd = lane & 1, high = lane & 2;
+  u32 a = shuffle_xor_word(odd ? w[0] : w[1], 1), b = shuffle_xor_word(odd ? w[2] : w[3], 1);
+  if (odd) { w[0] = a; w[2] = b; } else { w[1] = a; w[3] = b; }
+  a = shuffle_xor_word(high ? w[0] : w[2], 2); b = shuffle_xor_word(high ? w[1] : w[3], 2);
+  if (high) { w[0] = a; w[1] = b; } else { w[2] = a; w[3] = b; }
+}
 
 // A tile of boxes lies in slabs of CHUNKS 16-byte chunks a row, one after the other; inside a slab the swizzle is the copy engine's.
 template <int CHUNKS, int ROWS> DEV u32 slabs(int row, int chunk) {
@@ -360,12 +376,16 @@ extern "C" __global__ void __launch_bounds__(128, 1) matmul_kernel(f16* out, con
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (m_row[h] < dim_m) {
-          f16* target = out + (n_start + ((i64)m_row[h] * 256)) + pair;
+        f16* target = out + (n_start + ((i64)m_row[h] * 256));
+        #pragma unroll
+        for (int q = 0; q < 2; q++) {
+          u32 w[4];
           #pragma unroll
-          for (int n = 0; n < 8; n++) {
-            write_two(target + n * 8, s1[n][2 * h], s1[n][2 * h + 1]);
+          for (int x = 0; x < 4; x++) {
+            w[x] = pack<f16>(s1[(4 * q + x)][2 * h], s1[(4 * q + x)][2 * h + 1]);
           }
+          quad_transpose(w, lane);
+          if (m_row[h] < dim_m) write_chunk(target + (4 * q + (lane & 3)) * 8, w);
         }
       }
     }

@@ -27,6 +27,7 @@ from tests.null import codegen_cases as cases
 from tests.null import scheduled_candidates, team_cases
 from tests.null import test_codegen_boxes as box_cases
 from tests.null import test_multicast as multicast_cases
+from tests.null import test_specialised as specialised_cases
 from tests.null import test_warpgroups as warpgroup_cases
 from tests.null.test_codegen_rows import LARGER
 from tests.null.test_codegen_scheduled import SPLIT
@@ -95,7 +96,41 @@ def test_matmuls_by_warpgroups_equal_the_graph_and_the_emulator(name, rng):
 
 
 @pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")
-@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
+@pytest.mark.parametrize("name", specialised_cases.CASES)
+def test_loaders_and_warpgroups_equal_the_graph_and_the_emulator(name, rng):
+    agrees(specialised_cases.specialised(specialised_cases.CASES[name]()), "sm_90a", rng)
+
+
+@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("attention", {"b": 3, "kv": 7, "s": 777, "t": 300}),
+        ("attention, head 128", {"b": 2, "kv": 11, "s": 1000, "t": 129}),
+        ("attention, two warpgroups", {"b": 1, "kv": 23, "s": 1999, "t": 501}),
+        ("matmul, two warpgroups", {"m": 9001}),
+        ("matmul, k contiguous", {"m": 4999}),
+    ],
+)
+def test_blocks_walk_many_tiles(name, sizes, rng):
+    """More tiles than multiprocessors, several times over; the same call again gives the same."""
+    case = specialised_cases.specialised(specialised_cases.CASES[name]())
+    operator = generate(case.schedule)
+    run, values = executable_from(operator, "sm_90a"), cases.inputs(case, sizes, rng)
+    got = call(run, operator, values, sizes)
+
+    def same(inputs, outputs):
+        for output, found in got.items():
+            outputs[output][...] = found
+
+    result = check_executable(same, case.schedule.graph, values, sizes)
+    assert result.outcome is Outcome.PASSED, result
+    again = call(run, operator, values, sizes)
+    assert all(np.array_equal(again[n], x, equal_nan=True) for n, x in got.items())
+
+
+@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")
+@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring", "specialised"])
 @pytest.mark.parametrize("name", warpgroup_cases.SCHEDULED)
 def test_schedules_of_warpgroups_are_right(name, skeleton, rng):
     case = warpgroup_cases.SCHEDULED[name]()

@@ -151,5 +151,6 @@ def test_too_much_shared_memory_is_refused():
 def test_an_unknown_skeleton_is_refused():
     plan = dataclasses.replace(cases.kernel(cases.MATMUL, "m grid, n grid, k loop", cases.TILES, "m"), skeleton="row")
     assert (
-        refusal(cases.schedule(cases.MATMUL, plan)) == "kernel matmul: skeleton 'row': emitted are cta-ring, warp-ring"
+        refusal(cases.schedule(cases.MATMUL, plan))
+        == "kernel matmul: skeleton 'row': emitted are cta-ring, warp-ring, specialised"
     )

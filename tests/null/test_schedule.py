@@ -337,7 +337,8 @@ def test_a_few_long_rows_are_split_and_many_are_not() -> None:
 def test_prefill_takes_many_rows_and_decode_takes_the_heads_of_a_group_as_rows() -> None:
     candidate = attention(head=128, value=128).candidate
     prefill = schedule(candidate, H200, {"kv": 8, "s": 2048, "t": 2048})[0].kernels[0].binding
-    assert [a.name for a in prefill.rows] == ["s"] and prefill.tile(prefill.rows[0]) == 128 and prefill.warps == 8
+    assert [a.name for a in prefill.rows] == ["s"]
+    assert prefill.tile(prefill.rows[0]) == 16 * prefill.warps >= 128 and prefill.loaders
     decode = schedule(candidate, H200, {"kv": 128, "s": 1, "t": 2048})[0].kernels[-1].binding
     assert [a.name for a in decode.rows] == ["s", "r"]
 
@@ -392,8 +393,8 @@ def test_errors_name_the_axis_the_value_and_what_is_allowed() -> None:
     assert refused(c, bind={"kv": 2, "s": 4, "t": 7, "r": 2}) == "moved: dim r = 2: allowed is 3"
     assert refused(c, tile={"t": 20}) == "axis t: tile 20: allowed are multiples of 16"
     assert refused(c, tile={"q": 32}).startswith("moved: tile for 'q': allowed are ")
-    assert refused(c, tile={"s": 48}) == "axis s: tile 48: allowed are 4, 8, 16, 32"
-    assert refused(c, skeleton="row") == "moved: skeleton 'row': allowed are cta-ring, warp-ring"
+    assert refused(c, tile={"s": 40}) == "axis s: tile 40: allowed in cta-ring are 4, 8, 16, 32"
+    assert refused(c, skeleton="row") == "moved: skeleton 'row': allowed are cta-ring, warp-ring, specialised"
     assert refused(c, merge="second-launch") == "moved: merge 'second-launch': the candidate has no split"
     assert refused(c, split={"t": 2}) == "moved: split of 't': allowed are none: the candidate has no split"
     assert refused(flash, split={"s": 2}) == "flash: split of 's': allowed are t"

@@ -298,10 +298,10 @@ def test_kernels_that_do_not_fit_are_refused_with_the_number() -> None:
     p, b = attention_binding(128, 64)
     wide = replace(b, tiles={a: 512 if a.name == "t" else n for a, n in b.tiles.items()})
     work = program_work(p, wide, {"kv": 32, "s": 2048, "t": 2048, "r": 1})
-    assert "registers a thread, allowed are 255" in str(refusal(work, Target("sm_90a"), b.warps))
+    assert "registers a thread, allowed are 232" in str(refusal(work, Target("sm_90a"), b))
     fewer = replace(work, registers=100)
-    assert "bytes of shared memory, allowed are 232432" in str(refusal(fewer, Target("sm_90a"), b.warps))
-    assert refusal(replace(fewer, shared_bytes=1), Target("sm_90a"), b.warps) is None
+    assert "bytes of shared memory, allowed are 232432" in str(refusal(fewer, Target("sm_90a"), b))
+    assert refusal(replace(fewer, shared_bytes=1), Target("sm_90a"), b) is None
 
 
 def test_times_are_positive_and_a_launch_is_never_free() -> None:

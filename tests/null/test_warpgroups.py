@@ -65,11 +65,13 @@ def transposed(n: int, *, k: int = 64) -> Case:
     return grouped(Case(cases.schedule(text, plan), ({"m": 67}, {"m": 64})))
 
 
-def attention(mask: str = "causal", *, head: int = 64, t: int = 32, rows: int = 64, teams: int = 1) -> Case:
+def attention(
+    mask: str = "causal", *, head: int = 64, t: int = 32, rows: int = 64, teams: int = 1, stages: int = 2
+) -> Case:
     g = parse_graph(cases.attention_text(mask, head=head))
     whole = {a.name: head for a in g.axes if a.extent.constant == head}
     roles, tiles = "b unit, kv unit, n2 unit, s grid, t loop", {"s": rows, "t": t, **whole}
-    plan = cases.kernel(g, roles, tiles, "s", warps=teams * rows // 16, stages=2, teams=teams)
+    plan = cases.kernel(g, roles, tiles, "s", warps=teams * rows // 16, stages=stages, teams=teams)
     sizes = (*({"b": 1, "kv": 2, "s": 3, "t": t} for t in (0, 75)), {"b": 1, "kv": 1, "s": 71, "t": 201})
     return grouped(Case(cases.schedule(g, plan), sizes))
 
@@ -175,7 +177,7 @@ SCHEDULED = {
 }
 
 
-@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
+@pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring", "specialised"])
 @pytest.mark.parametrize("name", SCHEDULED)
 def test_warpgroups_that_are_asked_for_are_right(name: str, skeleton: str, rng: np.random.Generator) -> None:
     case = SCHEDULED[name]()

@@ -9,6 +9,8 @@ DEV void mbarrier_close(u32 address) { asm volatile("mbarrier.inval.shared::cta.
 DEV void boxes_may_follow() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Orders what this thread has copied to shared memory before matmuls by warpgroups that read it after a barrier.
+DEV void tensor_cores_may_read() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEV void mbarrier_expect(u32 address, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(address), "r"(bytes) : "memory"); }
 // Every thread that reads what landed waits itself. The phase of a parity is over once its bytes are there.
@@ -23,6 +25,10 @@ DEV void mbarrier_wait(u32 address, int parity) {
 DEV void mbarrier_arrive_at(u32 address) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(address) : "memory"); }
 DEV void mbarrier_wait_for_all(u32 address, int parity) { mbarrier_wait(address, parity); }
+// Among threads of one block: what a thread has read may be overwritten by whoever waits there.
+DEV void mbarrier_arrive(u32 address) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address) : "memory"); }
+template <int N> DEV void registers_take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
+template <int N> DEV void registers_leave() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
 #define CLEAVE_BOX "cp.async.bulk.tensor."
 #define CLEAVE_TO ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
 DEV void copy_box(u32 to, const TensorMap& box, u32 address, int c0, int c1) {

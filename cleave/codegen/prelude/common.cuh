@@ -64,4 +64,12 @@ DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
 DEV float quad_min(float x) { x = minimum(x, shuffle_xor(x, 1)); return minimum(x, shuffle_xor(x, 2)); }
+// Lane t of a quad has word t of four rows of words; then it has row t.
+DEV void quad_transpose(u32 (&w)[4], int lane) {
+  const bool odd = lane & 1, high = lane & 2;
+  u32 a = shuffle_xor_word(odd ? w[0] : w[1], 1), b = shuffle_xor_word(odd ? w[2] : w[3], 1);
+  if (odd) { w[0] = a; w[2] = b; } else { w[1] = a; w[3] = b; }
+  a = shuffle_xor_word(high ? w[0] : w[2], 2); b = shuffle_xor_word(high ? w[1] : w[3], 2);
+  if (high) { w[0] = a; w[1] = b; } else { w[2] = a; w[3] = b; }
+}
 // ---- kernel

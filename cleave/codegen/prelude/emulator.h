@@ -22,7 +22,7 @@ struct bf16 { u16 bits; };
 struct Dim3 { int x; };
 
 // ---- the machine
-extern Dim3 blockIdx;
+extern Dim3 blockIdx, gridDim;
 int thread_index();
 #define threadIdx Dim3{thread_index()}
 void block_barrier();
@@ -83,6 +83,11 @@ DEV float shuffle_xor(float x, int mask) {
   memcpy(&y, exchange_of(half, (thread_index() % 32) ^ mask), 4);
   return y;
 }
+DEV u32 shuffle_xor_word(u32 x, int mask) {
+  exchange()[0] = x;
+  const int half = meet();
+  return exchange_of(half, (thread_index() % 32) ^ mask)[0];
+}
 
 // ---- global memory
 template <class T> DEV float read(const T* p, bool ok) { if (!ok) return 0.f; check_cached(p, sizeof(T)); return to_float(*p); }
@@ -91,6 +96,7 @@ DEV float read_fresh(const float* p, bool ok) { if (!ok) return 0.f; check_globa
 DEV void read_fresh_two(float& x, float& y, const float* p, bool ok) { x = y = 0.f; if (!ok) return; check_aligned(p, 8); check_global(p, 8, false); x = p[0]; y = p[1]; }
 template <class T> DEV void write(T* p, float x) { check_global(p, sizeof(T), true); *p = Convert<T>::of(x); }
 template <class T> DEV void write_two(T* p, float x, float y) { check_aligned(p, 2 * sizeof(T)); write(p, x); write(p + 1, y); }
+template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { check_aligned(p, 16); check_global(p, 16, true); memcpy((void*)p, w, 16); }
 template <class T> DEV u16 bits_at(const T* p) { check_cached(p, 2); return p->bits; }
 
 // ---- shared memory

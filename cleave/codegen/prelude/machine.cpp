@@ -18,7 +18,7 @@ typedef uint16_t u16;
 typedef uint64_t u64;
 typedef int64_t i64;
 struct Dim3 { int x; };
-Dim3 blockIdx;
+Dim3 blockIdx, gridDim;
 
 struct View { int thread, epoch, team_epoch, warp_epoch; bool known; };  // what a thread had behind it when it told another block
 struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group; bool landed; };
@@ -30,6 +30,7 @@ struct Fiber {
   bool waiting;          // for a phase of an mbarrier
   std::vector<int> seen; // phases of each mbarrier that it has waited for
   std::vector<View> heard; // of each block of the cluster, at mbarriers that it has waited for
+  std::vector<View> heard_here; // of each warp of its own block
   std::vector<u32> reading; std::deque<std::vector<u32>> multiplies;  // cells that the tensor cores read for it, by group
 };
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
@@ -45,7 +46,7 @@ struct Cell {
   bool mbarrier;
   int multiplied;           // reads of matmuls that nobody has waited for
 };
-struct Told { int rank, phase; View view; };
+struct Told { int rank, phase; View view; };  // rank -1: within the block
 struct Mbarrier {
   u32 at; int arrivals, pending, phase; long bytes, opened; int opened_cluster_epoch; short opener; bool live;
   std::vector<std::pair<u32, u32>> boxes; std::vector<Told> told;
@@ -288,6 +289,7 @@ void mbarrier_close(u32 at) {
     }
 }
 void boxes_may_follow() { self().fence = ++machine.clock; }
+void tensor_cores_may_read() { self().fence = ++machine.clock; }
 static void advance(Mbarrier& b) { if (b.pending == 0 && b.bytes == 0) { b.pending = b.arrivals; b.phase++; machine.progress++; } }
 void mbarrier_expect(u32 at, int bytes) {
   Mbarrier& b = machine.mbarriers[mbarrier_at(at)];
@@ -331,12 +333,44 @@ void mbarrier_arrive_at(u32 address) {
   b.pending--;
   advance(b);
 }
+void mbarrier_arrive(u32 at) {
+  Mbarrier& b = machine.mbarriers[mbarrier_at(at)];
+  const Fiber& f = self();
+  check_read(at, 8);
+  if (b.pending == 0) fail("thread %d arrives at the mbarrier at shared byte %u, which has all arrivals of its phase", machine.current, at);
+  b.told.push_back({-1, b.phase, {machine.current, f.epoch, f.team_epoch, f.warp_epoch, true}});
+  b.pending--;
+  advance(b);
+  if (chance() & 1) yield();  // whoever waits there may go on before this warp does
+}
 void mbarrier_wait_for_all(u32 at, int parity) {
   mbarrier_wait(at, parity);
   const Mbarrier& b = machine.mbarriers[mbarrier_at(at)];
   Fiber& f = self();
   f.heard.resize(machines.size(), {0, 0, 0, 0, false});
-  for (const Told& t : b.told) if (t.phase < b.phase) f.heard[t.rank] = t.view;
+  for (const Told& t : b.told) {
+    if (t.rank < 0) f.heard_here.resize(machine.warps.size(), {0, 0, 0, 0, false});
+    if (t.phase < b.phase) (t.rank < 0 ? f.heard_here[t.view.thread / 32] : f.heard[t.rank]) = t.view;
+  }
+}
+// Whether what warps of this block did to a place is behind those that told this thread, or a barrier of the block.
+static void check_told(u32 at, int bytes) {
+  const Fiber& f = self();
+  for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
+    Cell& cell = machine.cells[c];
+    const char* why = nullptr;
+    bool waited = cell.box < 0;
+    for (const View& v : f.heard_here) waited |= v.known && waited_for(machine.fibers[v.thread], cell);
+    if (cell.flying || !waited) why = "a copy to it is under way";
+    else if (cell.multiplied) why = "a matmul reads it";
+    else if (cell.write_epoch == f.epoch && !(f.heard_here[cell.writer].known && f.heard_here[cell.writer].warp_epoch > cell.write_warp_epoch)) why = "a warp that has told nothing since writes it";
+    else if (cell.read_epoch == f.epoch)
+      for (int w = 0; w < (int)f.heard_here.size() && why == nullptr; w++)
+        if (cell.readers >> w & 1 && (!f.heard_here[w].known || (cell.reader_warp == w && f.heard_here[w].warp_epoch <= cell.read_warp_epoch))) why = "a warp that has told nothing since reads it";
+    if (why == nullptr && cell.written > std::max(f.fence, machine.fibers[cell.write_thread < 0 ? machine.current : cell.write_thread].fence)) why = "no fence after ordinary writes";
+    if (why != nullptr) fail("race: thread %d asks for a box over shared byte %u: %s", machine.current, 2 * c, why);
+    cell.write_epoch = -1;
+  }
 }
 // Whether what threads of another block did to a place is behind the thread that told this one, or a barrier of the cluster.
 static void check_behind(Machine& other, u32 at, int bytes) {
@@ -382,7 +416,8 @@ static void ask(Machine& other, u32 to, const Map& map, const u64* words, u32 at
   const int i = mbarrier_of(other, at);
   Mbarrier& b = other.mbarriers[i];
   const long bytes = (long)map.count() * map.item;
-  if (&other == &machine) { machine.clock++; for (u32 c = to; c < to + bytes; c += 16) check_write(c, 16, true); }
+  if (&other == &machine && !self().heard_here.empty()) { shared_inside(to, (int)bytes); machine.clock++; check_told(to, (int)bytes); }
+  else if (&other == &machine) { machine.clock++; for (u32 c = to; c < to + bytes; c += 16) check_write(c, 16, true); }
   else { shared_inside(to, (int)bytes); check_behind(other, to, (int)bytes); }
   for (u32 c = to / 2; c < (to + bytes) / 2; c++) {
     Cell& cell = other.cells[c];
@@ -494,7 +529,7 @@ static void start_block(void (*entry)(int)) {
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
     f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.group = 0; f.copies.clear();
-    f.wrote = -1; f.cluster_epoch = 0; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear(); f.reading.clear(); f.multiplies.clear();
+    f.wrote = -1; f.cluster_epoch = 0; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear(); f.heard_here.clear(); f.reading.clear(); f.multiplies.clear();
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
     makecontext(&f.context, (void (*)())entry, 1, i);
@@ -566,6 +601,7 @@ void finish_thread() { self().done = true; yield(); }
 int run_blocks(
     void (*entry)(int), int blocks, int cluster, int threads, int bytes, const u64* ranges, int count, u64 seed, char* told) {
   failed = false;
+  gridDim.x = blocks;
   chance.seed(seed);
   machines.resize(cluster);
   for (Machine& m : machines) {

@@ -1,0 +1,127 @@
+"""The skeleton of loaders and warpgroups that compute: slots that warps declare empty, trips that overlap."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from cleave.codegen.compile import Failed, compile_many
+from cleave.codegen.generate import generate
+from cleave.codegen.prelude import KERNEL_MARK
+from cleave.errors import CodegenError
+from cleave.ir.index import index, minimum
+from tests.null.codegen_cases import Case
+from tests.null.test_codegen import check
+from tests.null.test_codegen_mutants import passes
+from tests.null.test_warpgroups import attention, matmul, transposed
+
+
+def specialised(case: Case) -> Case:
+    kernels = tuple(
+        dataclasses.replace(k, skeleton="specialised", binding=dataclasses.replace(k.binding, loaders=4))
+        for k in case.schedule.kernels
+    )
+    return dataclasses.replace(case, schedule=dataclasses.replace(case.schedule, kernels=kernels))
+
+
+CASES = {
+    "matmul": lambda: matmul(64),
+    "matmul, two warpgroups": lambda: matmul(64, rows=128),
+    "matmul, three warpgroups": lambda: matmul(32, k=32, rows=192, stages=3),
+    "matmul, bfloat16": lambda: matmul(64, dtype="bfloat16"),
+    "matmul, k contiguous": lambda: transposed(32),
+    "attention": attention,
+    "attention, head 128": lambda: attention("full", head=128, t=64),
+    "attention, three stages": lambda: attention(stages=3),
+    "attention, two warpgroups": lambda: attention("window", head=32, rows=128),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_emulated_kernel_equals_the_graph(name: str, rng: np.random.Generator) -> None:
+    case = specialised(CASES[name]())
+    operator = generate(case.schedule)
+    assert operator.kernels[0].architectures == ("sm_90a",)
+    for sizes in case.sizes:
+        check(operator, case.schedule.graph, case, sizes, rng)
+
+
+@pytest.mark.parametrize("name", ["matmul", "attention", "attention, two warpgroups"])
+def test_blocks_walk_several_tiles(name: str, rng: np.random.Generator) -> None:
+    """Slots and phases go on from tile to tile; a tile without trips lies between."""
+    case = specialised(CASES[name]())
+    operator = generate(case.schedule)
+    for blocks in (1, 2):
+        few = dataclasses.replace(operator.kernels[0], grid=(minimum(operator.kernels[0].grid[0], blocks),))
+        for sizes in case.sizes:
+            check(dataclasses.replace(operator, kernels=(few,)), case.schedule.graph, case, sizes, rng)
+
+
+def test_everything_compiles_without_spills() -> None:
+    jobs = [(k, "sm_90a") for make in CASES.values() for k in generate(specialised(make()).schedule).kernels]
+    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
+        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
+        r = made.resources
+        assert (r.spill_stores, r.spill_loads, r.local_bytes) == (0, 0, 0), f"{kernel.entry} for {arch}: {r}"
+
+
+def test_what_is_computed_beside_a_matmul_is_not_moved_beyond_it() -> None:
+    """The exponentials of a trip stand before the wait for the matmul that runs beside them; ptxas would move them."""
+    (kernel,) = generate(specialised(attention("full", head=128, t=128, rows=128)).schedule).kernels
+    own = kernel.text.split(KERNEL_MARK)[1]
+    beside = own[own.index("warpgroup_wait<1>") :]
+    wait = beside.index("warpgroup_wait<0>")
+    assert beside.rindex("exp2_of", 0, wait) < beside.rindex("// done before the wait", 0, wait)
+
+
+LAST_LATE = r"for \(int kk = 0; kk < 2; kk\+\+\) \{\s*warpgroup_multiply<f16, 64, true>\(s\d[^;]*slot_2 \*[^;]*;\s*\}"
+
+MUTANTS = {
+    "nobody waits for the first boxes": ("matmul", r"mbarrier_wait\(k_full[^;]*;", ";"),
+    "one warp says that all have read": (
+        "matmul, two warpgroups",
+        r"if \(lane == 0\) mbarrier_a",
+        "if (thread == 0) mbarrier_a",
+    ),
+    "loaders do not wait": ("matmul", r"mbarrier_wait_for_all\([^;]*;", ";"),
+    "the slot of this trip is called empty": ("matmul", r"(mbarrier_arrive\(k_empty \+) before", r"\1 slot_2"),
+    "the late matmul reads the slot of this trip": ("attention", r"v_1_tile_ring \+ before", "v_1_tile_ring + slot_2"),
+    "the late matmul does not wait for its boxes": ("attention", r"mbarrier_wait\(t_full_2[^;]*;", ";"),
+    "keys are overwritten while they are multiplied": ("attention, three stages", r"warpgroup_wait<1>\(\);", ""),
+    "the last late matmul is forgotten": ("attention", LAST_LATE, ""),
+    "rows of the tile before": ("attention", r"held(_\d)? \^= 1;", ";"),
+    "every tile begins with the first slot": ("attention, head 128", r"(for \(int first)", r"slot_2 = 0; \1"),
+    "tiles are left out": ("matmul", r"number >= all_tiles", "number + 1 >= all_tiles"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_caught(name: str, rng: np.random.Generator) -> None:
+    """One block walks all tiles; the order in which warps run decides whether a race is seen."""
+    which, pattern, by = MUTANTS[name]
+    case = specialised(CASES[which]())
+    operator = generate(case.schedule)
+    head, own = operator.kernels[0].text.split(KERNEL_MARK)
+    changed = re.sub(pattern, by, own)
+    assert changed != own, "the mutant changes nothing"
+    kernel = dataclasses.replace(operator.kernels[0], text=head + KERNEL_MARK + changed, grid=(index(1),))
+    mutant = dataclasses.replace(operator, kernels=(kernel,))
+    assert any(not passes(mutant, case, sizes, rng) for _ in range(4) for sizes in case.sizes)
+
+
+def test_rows_are_laid_out_when_the_matmul_that_reads_the_last_ones_is_over() -> None:
+    """The emulator's matmuls are over at once, so it does not see it."""
+    own = generate(specialised(attention()).schedule).kernels[0].text.split(KERNEL_MARK)[1]
+    trip = own[own.index("before = slot") :]
+    issued = trip.index("warpgroup_multiply<")
+    assert issued < trip.index("warpgroup_wait<1>") < trip.index("warpgroup_wait<0>") < trip.index("_rows[kk][0] =")
+
+
+def test_tiles_that_are_no_boxes_are_refused() -> None:
+    plain = specialised(matmul(64)).schedule
+    copied = dataclasses.replace(plain, kernels=(dataclasses.replace(plain.kernels[0], feed="cp.async"),))
+    with pytest.raises(CodegenError, match=r"^kernel matmul: "):
+        generate(copied)
