@@ -156,7 +156,7 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
         begin = f"const float* {start} = {pointer} + {base} + pair;"
         even = multiple_of(em, linear[1]) % 2 == 0 and em.start_multiples[column] % 2 == 0
     else:
-        place = part_place(em, load, part, f"{part.local(em.starts[column])} + pair", row_at(em))
+        place = part_place(em, load, part, "pair", row_at(em))
         begin, even = f"const u32 {start} = {place};", True
     em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}] = {{}};")
     with em.writer.unrolled("h", em.halves), em.existing_rows():
@@ -166,7 +166,7 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
         with em.writer.unrolled("n", em.groups(column)):
             pair = f"{name}[n][2 * h], {name}[n][2 * h + 1]"
             if part is not None:
-                em.writer.line(f"cluster_read_two({pair}, {start} + {group} * 32);")
+                em.writer.line(f"shared_read_two({pair}, {start} + {group} * 32);")
                 for entry, test in (("2 * h", first), ("2 * h + 1", second)):
                     if test != "true":
                         em.writer.line(f"{name}[n][{entry}] = where({test}, {name}[n][{entry}]);")

@@ -135,6 +135,26 @@ def aligned(size: int) -> int:
 
 
 @dataclass
+class Delivery:
+    """Who merges what in a cluster: slice n is the (n mod ``blocks``)-th block's.
+
+    ``rank``: C++ name of a block's number; ``arrived``: of the address of the mbarrier that counts what has come;
+    ``met``: whether the blocks know that the others' mbarriers are open.
+    """
+
+    blocks: int
+    slices: int
+    rank: str
+    arrived: str
+    met: bool = False
+
+    @property
+    def owners(self) -> int:
+        """Blocks that merge anything."""
+        return min(self.blocks, self.slices)
+
+
+@dataclass
 class Roles:
     """What warps of different roles are told, as lines of their own.
 
@@ -161,7 +181,9 @@ class Emission:
     deferred   accumulators of which each lane keeps a part until their loop is over
     held       shared tiles whose A fragments stay in registers
     team       who runs the statements that are written now
-    parts      temporaries that stay in the shared memory of a cluster
+    parts      temporaries that the blocks of a cluster send one another
+    delivery   how they are sent
+    turn       C++ text: which of the block's slices is merged
     spread     axes whose columns the teams have divided: group n of a fragment is the team's n-th
     feed       how tiles of loops are to be loaded
     fences     whether tensor cores read tiles that threads have copied
@@ -190,6 +212,8 @@ class Emission:
     deferred: set[str] = field(default_factory=set[str])
     held: dict[str, str] = field(default_factory=dict[str, str])
     parts: dict[str, ClusterPart] = field(default_factory=dict[str, ClusterPart])
+    delivery: Delivery | None = None
+    turn: str = "0"
     spread: set[Axis] = field(default_factory=set[Axis])
     feed: Feed = "cp.async"
     fences: bool = False
@@ -294,17 +318,33 @@ class Emission:
 
         Half of a tile of 16 rows of which 4 exist is empty, and only the GPU knows. What is left out is set before.
         """
-        tiled = [a for a in self.rows if self.size(a) > 1]
-        known = self.extent(tiled[0]).constant if len(tiled) == 1 else None
-        if len(tiled) != 1 or (known is not None and known % self.size(tiled[0]) == 0):
+        a = self._partly_empty()
+        if a is None:
             yield
             return
-        a = tiled[0]
         several = self.binding.warps_a_team > 1
         first = self.inside(a, f"{self.row_warp} * {WARP_ROWS * self.row_tiles} + 8 * h" if several else "8 * h")
         test = f"{first} <= {self.corners[f'%last:{self.axis_name(a)}']}"
         with self.writer.block(f"if ({test})" if several else f"if (h == 0 || {test})"):
             yield
+
+    def existing_row_count(self) -> str:
+        """C++ text: how many rows those statements are executed for, eight for each row h of a warp."""
+        a = self._partly_empty()
+        if a is None:
+            return str(self.block_rows)
+        count = (
+            f"least({self.block_rows // 8}, ({self.corners[f'%last:{self.axis_name(a)}']} - {self.starts[a]} + 8) / 8)"
+        )
+        return f"8 * {count}" if self.binding.warps_a_team > 1 else f"8 * greatest({count}, 1)"
+
+    def _partly_empty(self) -> Axis | None:
+        """The row axis of which a tile may have fewer rows, if it is the only one."""
+        tiled = [a for a in self.rows if self.size(a) > 1]
+        known = self.extent(tiled[0]).constant if len(tiled) == 1 else None
+        if len(tiled) != 1 or (known is not None and known % self.size(tiled[0]) == 0):
+            return None
+        return tiled[0]
 
     # ---- memory
 

@@ -389,33 +389,23 @@ class Printer:
         return f"{function}({pointer} + {where}, {exists(em, em.load_axes(load), self.at)})"
 
     def part(self, load: Load, part: ClusterPart) -> str:
-        """An element of the part of another block of the cluster."""
+        """An element of what another block of the cluster has sent."""
         em, at = self.em, self.at
         columns = em.columns(em.load_axes(load))
         if len(columns) > 1:
             em.refuse(load.input, em.load_axes(load))
-        column = part.local(_position(em, columns[0], at)) if columns else "0"
+        column = at.local[columns[0]] if columns else "0"
         test = exists(em, columns, at)
-        text = f"cluster_read({part_place(em, load, part, column, at)})"
+        text = f"shared_read_float({part_place(em, load, part, column, at)})"
         return text if test == "true" else f"where({test}, {text})"
 
 
 def part_place(em: Emission, load: Load, part: ClusterPart, column: str, at: At) -> str:
-    """The address of an element of the part of another block.
-
-    A row that does not exist reads the first row of this block's own part: nobody waits for a value that nobody needs,
-    and another block may be gone before it comes.
-    """
-    owner = f"cluster_address({part.address}, {index_text(em, load.indices[part.outer], at)})"
+    """The address of an element of what another block has sent; ``column`` counts from the start of the slice."""
     rows = [a for a in em.load_axes(load) if a in em.rows]
-    if not rows:
-        return part.place("0", column, owner)
-    if at.row is None:
+    if rows and at.row is None:
         em.refuse("a part", rows)
-    test = exists(em, rows, at)
-    if test == "true":
-        return part.place(at.row, column, owner)
-    return part.place(f"{test} ? {at.row} : 0", column, f"({test} ? {owner} : {part.address})")
+    return part.place(index_text(em, load.indices[part.outer], at), em.turn, at.row if rows and at.row else "0", column)
 
 
 def refs(term: TileTerm) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import bulk, cluster, grid, merge, ring, specialised, warpgroup
+from cleave.codegen import bulk, cluster, grid, merge, prelude, ring, specialised, warpgroup
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
-from cleave.codegen.prelude import device_prelude
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
@@ -30,7 +29,7 @@ from cleave.ir.index import (
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
 from cleave.target import TARGETS
 from cleave.tile.box import UNIT_BYTES
-from cleave.tile.check import check_merge
+from cleave.tile.check import check_merge, finer_tiles
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Multicast, Schedule
 from cleave.tile.program import Loop, Program, statements
 from cleave.tile.skeleton import SKELETONS
@@ -105,12 +104,12 @@ def _kernel(
         specialised.body(em, counts)
     else:
         in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts)
-    _check_shared(schedule, em, shared, bulk.ALIGNMENT if parameters.maps else _STATIC_SHARED)
+    _check_shared(schedule, em, shared, bulk.ALIGNMENT if prelude.has_mbarriers(writer.text()) else _STATIC_SHARED)
     threads = 32 * (first.binding.warps + first.binding.loaders)
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
-    feed = "tma" if parameters.maps else "cp.async"
+    feed = "tma" if prelude.has_mbarriers(writer.text()) else "cp.async"
     text = (
-        device_prelude(feed, warpgroup.definitions(writer.text()))
+        prelude.device_prelude(feed, warpgroup.definitions(writer.text()))
         + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
         + writer.text()
         + "}\n"
@@ -155,17 +154,18 @@ def _one_tile_a_block(
         tile = tiles[first.grid.index(multicast.axis)]
         writer.line(f"const int {em.rank} = {tile} % {multicast.blocks};")
     if way == "cluster":
-        parts = cluster.reserve(em, dict(zip(first.grid, tiles, strict=True)))
-        for e in emissions:
-            e.parts.update(parts)
+        cluster.reserve(em, _divided_axes(*emissions), blocks, _chunk_number(first, tiles))
     floor = shared.top
     with writer.block(""):
         grid.open_grid(em, tiles)
+        if way == "cluster":
+            cluster.announce(em)
         ring.body(em)
     for second in emissions[1:]:
         shared.top = floor
         if way == "cluster":
-            writer.line("cluster_barrier();")
+            cluster.receive(em)
+            second.parts, second.turn = em.parts, f"slice / {blocks}"
         else:
             texts = [grid.count_text(em, n, f"{a.name}_tiles") for a, n in zip(first.grid, counts, strict=True)]
             (merge.meet if way == "spread" else merge.arrive)(em, tiles, texts)
@@ -173,11 +173,15 @@ def _one_tile_a_block(
         with merge.slices(em, second, tiles, blocks, _chunk_number(first, tiles)) as (here, leave, finer):
             grid.open_grid(second, here, leave, finer)
             ring.body(second)
-        if way == "cluster":
-            writer.line("cluster_leave();")
     if multicast is not None:
         return multicast.blocks, 1, counters
     return (blocks, 1, counters) if way == "cluster" else (1, blocks, counters)
+
+
+def _divided_axes(first: Emission, second: Emission) -> dict[Axis, int]:
+    """Axes of the partials whose tiles a merge divides, and into how many."""
+    parts = finer_tiles(first.program, first.binding, second.program, second.binding)
+    return {b: n for b, n in parts.values() if n > 1}
 
 
 def _emission(

@@ -13,7 +13,7 @@ the next: R times the C fragment of mma.m16n8k16.
     Uniform       no axis: one register, equal in all threads
     Inline        evaluated where it is used
 
-A temporary that the blocks of a cluster share is a ``ClusterPart`` in each of them.
+What the blocks of a cluster send one another is a ``ClusterPart`` in each of them.
 """
 
 from __future__ import annotations
@@ -93,25 +93,30 @@ class Inline:
 
 @dataclass(frozen=True)
 class ClusterPart:
-    """A block's own part of a temporary, FP32 in shared memory.
+    """What the blocks of a cluster have sent of a temporary to the one that merges it, FP32 in its shared memory.
 
-    ``address``: C++ name of its byte address; ``stride``: floats from row to row; ``start``: C++ text of the position
-    of its first column; ``outer``: which index says whose part is meant; ``own``: C++ name of this block's rank.
+    ``address``: C++ name of its byte address; it holds, for each block, ``turns`` slices of ``rows`` rows of ``width``
+    columns, ``stride`` floats from row to row. ``sliced``: slices hold different columns; else each is the whole.
+    ``outer``: which index says whose part is meant.
     """
 
     address: str
+    turns: int
+    rows: int
+    width: int
     stride: int
-    start: str
+    sliced: bool
     outer: int
-    own: str
 
-    def place(self, row: str, column: str, base: str = "") -> str:
-        """C++ text of the byte address of an element, in the block's own part or from another base."""
-        return f"{base or self.address} + (({row}) * {self.stride} + ({column})) * 4"
+    @property
+    def bytes(self) -> int:
+        """Of one block's slices."""
+        return 4 * self.turns * self.rows * self.stride
 
-    def local(self, position: str) -> str:
-        """C++ text of a column's number in the part from its position."""
-        return position if self.start == "0" else f"{position} - {self.start}"
+    def place(self, block: str, turn: str, row: str, column: str) -> str:
+        """C++ text of the byte address of an element."""
+        which = f"({block})" if self.turns == 1 else f"(({block}) * {self.turns} + {turn})"
+        return f"{self.address} + (({which} * {self.rows} + ({row})) * {self.stride} + ({column})) * 4"
 
 
 Layout = Fragment | RowVector | Scaled | Rounded | SharedTile | SharedVector | Uniform | Inline

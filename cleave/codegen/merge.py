@@ -2,7 +2,7 @@
 
     last-arriving   partials -> counter of the tile += 1 -> the block that finds all others there: counter = 0, merge
     spread          partials -> counter += 1 -> wait until it counts all -> every block merges its share of the slices
-    cluster         partials -> barrier of the cluster -> every block merges its share of the slices (``cluster.py``)
+    cluster         partials -> sent to the block that merges their slice -> every block merges its own (``cluster.py``)
 
 A slice is one tile of the second program's grid inside a tile of the first. Teams take slices in turn; a single slice
 is the whole block's. A block whose chunk is empty arrives like any other. The counter resets itself, so a captured

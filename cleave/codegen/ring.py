@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil, gcd
 
-from cleave.codegen import accumulator, bulk, contract, elementwise, feed, join, reduction
+from cleave.codegen import accumulator, bulk, cluster, contract, elementwise, feed, join, reduction
 from cleave.codegen.dependence import deferrable, live, ordered, read_before
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text
@@ -59,6 +59,7 @@ def body(em: Emission, walk: Walk | None = None, box_of: BoxOf = lambda tile: No
     if em.pending:
         em.writer.line("copies_commit();")
     for s in ordered(em.program.body):
+        cluster.meet(em, s)
         if isinstance(s, Loop):
             loop(em, s, walk)
         else:
@@ -439,10 +440,8 @@ def _is_pointwise(s: Stmt) -> bool:
 def _trips_together(em: Emission, s: Loop, ring: Ring, loads: Sequence[Let], count: int) -> None:
     """What a tile of the axis would do: each statement for all trips, and one carry for their joint contribution."""
     trips = [_Trip(f"{ring.tile} + {u * ring.stride}", em.names.fresh(ring.place)) for u in range(count)]
-    own = next((em.parts[i.term.input].own for i in loads if isinstance(i.term, Load) and i.term.input in em.parts), "")
-    for t in trips:  # beyond the end the last one again, or this block's own part: read, and not folded
-        inside = f"{t.number} < {ring.high} ? {t.number} : {own}" if own else f"least({t.number}, {ring.high} - 1)"
-        em.writer.line(f"const int {t.place} = {inside};")
+    for t in trips:  # beyond the end the last one again: read, and not folded
+        em.writer.line(f"const int {t.place} = least({t.number}, {ring.high} - 1);")
     for c in s.accumulators:
         if c.name + "~" in read_before(s):
             accumulator.remember(em, c)

@@ -68,11 +68,11 @@ def body(em: Emission, counts: Sequence[Index]) -> Index:
     outer.line("block_barrier();")
     few, many = LOADERS_REGISTERS.get(em.binding.warps, (0, 0))
     # every second time around in the other direction: where tiles become shorter no block has the longest of each time
-    tile_of = f"{first} + ({turn} & 1 ? (int)gridDim.x - 1 - (int)blockIdx.x : (int)blockIdx.x)"
+    tile_of = f"{first} + ({turn} & 1 ? (u32)gridDim.x - 1u - (u32)blockIdx.x : (u32)blockIdx.x)"
     start = Writer()
-    start.line(f"const int {number} = {tile_of};")
-    start.line(f"if ({number} >= {all_tiles}) continue;")
-    every = f"for (int {first} = 0, {turn} = 0; {first} < {all_tiles}; {first} += gridDim.x, {turn}++)"
+    start.line(f"const int {number} = (int)({tile_of});")
+    start.line(f"if ((u32){number} >= (u32){all_tiles}) continue;")
+    every = f"for (u32 {first} = 0, {turn} = 0; {first} < (u32){all_tiles}; {first} += (u32)gridDim.x, {turn}++)"
     free = Writer()  # what the tile before has read may be overwritten
     free.line(em.team.barrier if em.team.barrier in computing.text() else warpgroup().barrier)
     with outer.block(f"if (warp >= {em.binding.warps})"):

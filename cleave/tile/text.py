@@ -103,7 +103,8 @@ def _binding_line(k: KernelPlan) -> str:
     chain = "; operands through shared memory" if k.chain == "shared" else ""
     teams = f" in {k.binding.teams} teams along the loops" if k.binding.teams > 1 else ""
     rows = f" of {16 * k.binding.row_tiles} rows" if k.binding.row_tiles > 1 else ""
-    warps = f"{k.binding.warps} warps{rows}{teams}, {k.binding.stages} stages"
+    loaders = f" and {k.binding.loaders} that only load" if k.binding.loaders else ""
+    warps = f"{k.binding.warps} warps{rows}{teams}{loaders}, {k.binding.stages} stages"
     feed = "; boxes by tma" if k.feed == "tma" else ""
     mma = "" if k.binding.mma == "mma.sync" else f"; {k.binding.mma}"
     if k.binding.multicast is not None:

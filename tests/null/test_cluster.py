@@ -68,18 +68,16 @@ def test_slices_of_wide_outputs_are_shared_among_blocks_and_teams(rng: np.random
     assert agrees(case, plan, {"m": 19, "n": 83, "k": 150}, rng)
 
 
-def test_values_that_nobody_needs_are_not_read_from_other_blocks() -> None:
-    """Nobody waits for them: a block could end while they are on their way. Trips beyond the chunks and rows that do
-    not exist read this block's own part."""
+def test_blocks_send_their_parts_and_read_nobody_elses_memory() -> None:
+    """Who reads keeps the other from ending. As many bytes are expected as are sent: rows that exist, by eights."""
     case = CASES["matmul split"]()
     for count in (2, 3):
-        own = generate(clustered(case, count)[0]).kernels[0].text.split(KERNEL_MARK)[1]
-        rank = re.search(r"for \(int slice = (\w+)", own)
-        assert rank is not None
-        places = re.findall(r"const int l_o_at\w* = ([^;]*);", own)
-        assert len(places) == count and all(p.endswith(f": {rank[1]}") for p in places), places
-        reads = re.findall(r".*cluster_address\(.*", own)
-        assert reads and all(re.search(r"< dim_m \? cluster_address\(part0_here, \w+\) : part0_here", r) for r in reads)
+        own = generate(clustered(case, count, n=64)[0]).kernels[0].text.split(KERNEL_MARK)[1]
+        assert "cluster_send_two(" in own and "cluster_barrier" not in own
+        assert own.index("mbarrier_expect(arrived") < own.index("cluster_arrive();") < own.index("cluster_wait();")
+        assert own.index("cluster_wait();") < own.index("cluster_send_two(") < own.index("mbarrier_wait(arrived, 0);")
+        (expected,) = re.findall(r"mbarrier_expect\(arrived, (.*)\);", own)
+        assert expected.startswith(f"{count} * (") and "8 * greatest(least(" in expected
 
 
 def test_more_chunks_than_a_cluster_has_blocks_are_refused() -> None:
@@ -96,10 +94,13 @@ def test_more_chunks_than_a_cluster_has_blocks_are_refused() -> None:
 
 
 MUTANTS: dict[str, tuple[Merge, str, str]] = {
-    "no barrier before the merge": ("cluster", r"cluster_barrier\(\);", ""),
-    "a barrier of the block only": ("cluster", r"cluster_barrier\(\);", "block_barrier();"),
-    "blocks end before they are read": ("cluster", r"cluster_leave\(\);", ""),
-    "every part is the first block's": ("cluster", r"cluster_address\((\w+), [^)]*\)", r"cluster_address(\1, 0)"),
+    "nobody waits for what is sent": ("cluster", r"mbarrier_wait\(arrived, 0\);", ""),
+    "mbarriers may not be open yet": ("cluster", r"cluster_wait\(\);", ""),
+    "one block's bytes are not expected": ("cluster", r"(mbarrier_expect\(arrived, )3 \*", r"\1 2 *"),
+    "more bytes are expected than come": ("cluster", r"(mbarrier_expect\(arrived, )3 \*", r"\1 4 *"),
+    "everything goes to the first block": ("cluster", r", [^,;]* % 3\)", ", 0)"),
+    "every part takes the first one's place": ("cluster", r"\(\(\w+_o_tile\) \*", "((0) *"),
+    "parts are merged in another turn": ("cluster", r"slice / 3\)", "0)"),
     "slices of one block only": ("cluster", r"int slice = (\w+)[^;]*;", r"int slice = 8 * \1;"),
     "nobody waits": ("spread", r"wait_for\([^;]*\);", ""),
     "one block is not waited for": ("spread", r"(wait_for\([^;]*), 3\);", r"\1, 2);"),

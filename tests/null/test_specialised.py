@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -93,8 +94,8 @@ MUTANTS = {
     "keys are overwritten while they are multiplied": ("attention, three stages", r"warpgroup_wait<1>\(\);", ""),
     "the last late matmul is forgotten": ("attention", LAST_LATE, ""),
     "rows of the tile before": ("attention", r"held(_\d)? \^= 1;", ";"),
-    "every tile begins with the first slot": ("attention, head 128", r"(for \(int first)", r"slot_2 = 0; \1"),
-    "tiles are left out": ("matmul", r"number >= all_tiles", "number + 1 >= all_tiles"),
+    "every tile begins with the first slot": ("attention, head 128", r"(for \(u32 first)", r"slot_2 = 0; \1"),
+    "tiles are left out": ("matmul", r"\(u32\)number >=", "(u32)number + 1 >="),
 }
 
 
@@ -125,3 +126,7 @@ def test_tiles_that_are_no_boxes_are_refused() -> None:
     copied = dataclasses.replace(plain, kernels=(dataclasses.replace(plain.kernels[0], feed="cp.async"),))
     with pytest.raises(CodegenError, match=r"^kernel matmul: "):
         generate(copied)
+
+
+def test_text_is_the_golden_file(golden: Callable[[str, str], None]) -> None:
+    golden("attention_specialised.cu", generate(specialised(attention("causal", rows=128)).schedule).kernels[0].text)

@@ -19,6 +19,11 @@ def device_prelude(feed: Feed = "cp.async", instructions: str = "") -> str:
     return _text("device.cuh") + boxes + groups + _common(feed)
 
 
+def has_mbarriers(text: str) -> bool:
+    """Whether a kernel's own text needs what comes with boxes."""
+    return "mbarrier_" in text
+
+
 @cache
 def emulator_prelude(feed: Feed = "cp.async") -> str:
     """Plain C++ with the same names, ending in ``KERNEL_MARK``."""

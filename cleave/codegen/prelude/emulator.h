@@ -148,8 +148,9 @@ void wait_for(const int* counter, int total);
 
 // ---- blocks of a cluster
 void cluster_barrier();
-void cluster_leave();
+void cluster_arrive();
+void cluster_wait();
 u32 cluster_address(u32 address, int rank);
-const unsigned char* cluster_bytes(u32 address, int bytes);
-DEV float cluster_read(u32 at) { float x; memcpy(&x, cluster_bytes(at, 4), 4); return x; }
-DEV void cluster_read_two(float& x, float& y, u32 at) { const unsigned char* p = cluster_bytes(at, 8); memcpy(&x, p, 4); memcpy(&y, p + 4, 4); }
+void send_to_cluster(u32 to, u32 mbarrier, const float* values, int count);
+DEV void cluster_send(u32 to, u32 mbarrier, float x) { send_to_cluster(to, mbarrier, &x, 1); }
+DEV void cluster_send_two(u32 to, u32 mbarrier, float x, float y) { const float both[] = {x, y}; send_to_cluster(to, mbarrier, both, 2); }

@@ -2,7 +2,7 @@
 // through arrays, asynchronous copies land at random either at once or as late as their wait allows, shared memory starts as NaN.
 // Every two bytes of shared memory remember who touched them since the last barrier, of the block, of a team of warps or of the warp:
 // an access that no barrier orders is a race. What a block writes for others has to be ordered before it arrives. The blocks of a
-// cluster are machines that take turns at random; what one reads of another a barrier of the cluster has to order. Boxes of the copy
+// cluster are machines that take turns at random; what one sends to another counts at an mbarrier there. Boxes of the copy
 // engine land whole, in any order, while nobody has waited for their phase; a fence orders ordinary writes before them.
 #include <ucontext.h>
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group
 struct Fiber {
   ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, team_epoch, warp_epoch, group; std::vector<Copy> copies;
   int wrote;  // epoch of the last write to global memory
-  int cluster_epoch;
+  int cluster_epoch, arrived_in;  // generation of the barrier of the cluster at which it has arrived and not waited; -1
   long fence;            // when it last ordered its writes before boxes
   bool waiting;          // for a phase of an mbarrier
   std::vector<int> seen; // phases of each mbarrier that it has waited for
@@ -40,7 +40,6 @@ struct Cell {
   int write_team_epoch, read_team_epoch;  // within the team that wrote, that read last
   int write_warp_epoch, read_warp_epoch; short write_thread, reader_warp; u32 lanes;  // within the warp that wrote, that read
   int touch_cluster_epoch;  // barriers of the cluster before the last access by a thread of this block
-  int write_cluster_epoch, remote_epoch;  // barriers of the cluster before the last write, the last read by another block
   long written;             // when an ordinary write came last
   int box, phase;           // the mbarrier and phase of the box that wrote last, -1: none
   bool mbarrier;
@@ -199,8 +198,7 @@ static void check_write(u32 at, int bytes, bool box) {
     if (box) { cell.write_epoch = -1; continue; }
     cell.written = machine.clock; cell.box = -1; cell.touch_cluster_epoch = f.cluster_epoch;
     cell.write_epoch = epoch; cell.writer = (short)warp; cell.write_team_epoch = f.team_epoch;
-    if (cell.remote_epoch == f.cluster_epoch) fail("race: thread %d writes shared byte %u, another block reads it, no barrier of the cluster between", machine.current, 2 * c);
-    cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch; cell.write_cluster_epoch = f.cluster_epoch;
+    cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch;
   }
 }
 static void refuse_mbarrier(u32 at, int bytes) {
@@ -217,26 +215,25 @@ static void cluster_meet() {
   f.cluster_epoch++;
 }
 void cluster_barrier() { block_barrier(); cluster_meet(); }
-void cluster_leave() { cluster_meet(); }
+void cluster_arrive() {
+  Fiber& f = self();
+  if (f.arrived_in >= 0) fail("thread %d arrives twice at the barrier of the cluster", machine.current);
+  f.arrived_in = cluster_generation;
+  if (++cluster_arrived == machine.threads * (int)machines.size()) { cluster_arrived = 0; cluster_generation++; machine.progress++; }
+}
+void cluster_wait() {
+  Fiber& f = self();
+  if (f.arrived_in < 0) fail("thread %d waits at the barrier of the cluster before it arrives", machine.current);
+  while (cluster_generation == f.arrived_in) yield();
+  f.arrived_in = -1;
+  f.cluster_epoch++;
+}
 static const int RANK_STEP = 1 << 20;
 u32 cluster_address(u32 address, int rank) {
   if (rank < 0 || rank >= (int)machines.size()) fail("thread %d reaches for block %d of a cluster of %d", machine.current, rank, (int)machines.size());
   return address + (u32)(rank + 1) * RANK_STEP;  // an address of this block's own memory is one of the cluster, as it is
 }
 static int rank_of(u32 address) { return (int)(address / RANK_STEP) - 1; }
-const unsigned char* cluster_bytes(u32 address, int bytes) {
-  Machine& other = rank_of(address) < 0 ? machine : machines[rank_of(address)];
-  const u32 at = address % RANK_STEP;
-  shared_inside(at, bytes);
-  for (const Fiber& f : other.fibers) if (f.done) fail("thread %d reads the memory of block %d, which has ended", machine.current, other.block);
-  for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
-    Cell& cell = other.cells[c];
-    if (cell.write_epoch < 0 || cell.write_cluster_epoch == self().cluster_epoch) fail("race: block %d reads shared byte %u of block %d, no barrier of the cluster after it was written", machine.block, 2 * c, other.block);
-    if (&other != &machine) cell.remote_epoch = self().cluster_epoch;
-  }
-  return &other.shared[at];
-}
-
 // ---- asynchronous copies
 static void fly(u32 at, int step) { for (u32 c = at / 2; c < at / 2 + 8; c++) machine.cells[c].flying += step; }
 void copy_chunk(u32 to, const void* from, int bytes) {
@@ -352,6 +349,25 @@ void mbarrier_wait_for_all(u32 at, int parity) {
     if (t.rank < 0) f.heard_here.resize(machine.warps.size(), {0, 0, 0, 0, false});
     if (t.phase < b.phase) (t.rank < 0 ? f.heard_here[t.view.thread / 32] : f.heard[t.rank]) = t.view;
   }
+}
+// What lands counts at the mbarrier of its block, and may be read by who has waited for its phase. It may come at any time before.
+void send_to_cluster(u32 to, u32 mbarrier, const float* values, int count) {
+  if (rank_of(to) != rank_of(mbarrier)) fail("thread %d sends to block %d, and counts in block %d", machine.current, rank_of(to), rank_of(mbarrier));
+  Machine& other = neighbour(rank_of(to), "sends to");
+  const u32 at = to % RANK_STEP;
+  const int i = mbarrier_of(other, mbarrier % RANK_STEP);
+  Mbarrier& b = other.mbarriers[i];
+  shared_inside(at, 4 * count);
+  for (u32 c = at / 2; c < at / 2 + 2 * count; c++) {
+    Cell& cell = other.cells[c];
+    if (cell.box == i && cell.phase == b.phase) fail("thread %d sends to shared byte %u of block %d, where something was sent already", machine.current, 2 * c, other.block);
+    if (cell.mbarrier || cell.flying || cell.write_epoch >= 0 || cell.read_epoch >= 0) fail("race: thread %d sends to shared byte %u of block %d, which has used it", machine.current, 2 * c, other.block);
+    cell.box = i; cell.phase = b.phase; cell.written = 0;
+  }
+  memcpy(&other.shared[at], values, 4 * count);
+  b.bytes -= 4 * count;
+  advance(b);
+  if (chance() % 8 == 0) yield();
 }
 // Whether what warps of this block did to a place is behind those that told this thread, or a barrier of the block.
 static void check_told(u32 at, int bytes) {
@@ -522,14 +538,14 @@ const float* half_table() {
 static void start_block(void (*entry)(int)) {
   Machine& m = machine;
   std::fill(m.shared.begin(), m.shared.end(), 0xff);
-  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0, -1, -1, -1, 0, -1, -1, false});
+  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0, -1, 0, -1, -1, false});
   m.arrived = m.generation = 0; m.arrival = -1; m.seen = -1; m.idle = m.progress = 0; m.clock = 0; m.mbarriers.clear(); m.flights.clear();
   for (Warp& w : m.warps) w.arrived = w.generation = 0;
   for (Team& t : m.teams) t.arrived = t.generation = 0;
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
     f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.group = 0; f.copies.clear();
-    f.wrote = -1; f.cluster_epoch = 0; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear(); f.heard_here.clear(); f.reading.clear(); f.multiplies.clear();
+    f.wrote = -1; f.cluster_epoch = 0; f.arrived_in = -1; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear(); f.heard_here.clear(); f.reading.clear(); f.multiplies.clear();
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
     makecontext(&f.context, (void (*)())entry, 1, i);
