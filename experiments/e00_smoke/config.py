@@ -89,5 +89,6 @@ OPERATORS: tuple[Operator, ...] = (
 TIMED = (
     {"b": 1, "kv_heads": 32, "group": 1, "s": 2048, "t": 2048},
     {"b": 4, "kv_heads": 8, "group": 4, "s": 2048, "t": 2048},
+    {"b": 1, "kv_heads": 32, "group": 1, "s": 8192, "t": 8192},
 )
 """Prefill, d 128, 32 query heads; each causal and full."""

@@ -14,9 +14,10 @@ from experiments.e00_smoke.config import OPERATORS, RECORDS, TIMED
 from experiments.tally import Tally
 
 DRAWN = 20
+PARTS = ("times", "checks")
 
 
-def measure(minutes: float) -> int:
+def measure(minutes: float, parts: Sequence[str]) -> int:
     """Time prefill, then check every shape; ends by itself before the limit."""
     from cleave.runtime.device import properties
     from cleave.runtime.watchdog import Worker
@@ -24,16 +25,17 @@ def measure(minutes: float) -> int:
     from experiments.e00_smoke.prefill import time_prefill
 
     start = time.monotonic()
-    command = f"python -m experiments run e00 measure --minutes {minutes:g}"
+    command = f"python -m experiments run e00 measure --minutes {minutes:g} --parts {','.join(parts)}"
     tally = Tally(RECORDS, properties().as_dict(), command, start + 60 * minutes - 10)
     drawn = list(drawn_shapes())
     timed: list[str] = []
     with Worker() as worker:
-        for shape in TIMED:
+        for shape in TIMED if "times" in parts else ():
             for graph in ("attention", "attention_causal"):
                 timed += tally.run(worker, "times.jsonl", "prefill", time_prefill, graph, shape)
-        tally.run(worker, "checks.jsonl", "ablations", check_ablations)
-        for op in OPERATORS:
+        if "checks" in parts:
+            tally.run(worker, "checks.jsonl", "ablations", check_ablations)
+        for op in OPERATORS if "checks" in parts else ():
             more = [shape for name, shape in drawn if name == op.name]
             tally.run(worker, "checks.jsonl", op.name, check_operator, op.name, op.shapes, more)
     print(f"{tally.rows} rows, {tally.bad} bad, {tally.compiles} compiles after the first call of an operator")
@@ -61,10 +63,14 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments run e00", description=__doc__)
     parser.add_argument("stage", choices=("search", "measure"))
     parser.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, separated by commas")
     options = parser.parse_args(argv)
+    parts = options.parts.split(",")
     try:
+        if not set(parts) <= set(PARTS):
+            raise CleaveError(f"parts {options.parts!r}: allowed are {', '.join(PARTS)}", location="e00")
         if options.stage == "measure":
-            return measure(options.minutes)
+            return measure(options.minutes, parts)
         from experiments.e00_smoke.search import search
 
         return search()
