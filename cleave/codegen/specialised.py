@@ -322,7 +322,7 @@ def _overlap(em: Emission, s: Loop, r: Ring) -> _Overlap | None:
     """Two matmuls by warpgroups: one of tiles alone, and a sum that multiplies what was made of it by a box, and that
     nothing in the loop reads."""
     found = [i for i in ordered(s.body) if isinstance(i, Let | Update) and isinstance(i.term, Contract)]
-    if len(found) != 2 or r.boxes is None:
+    if len(found) != 2 or r.boxes is None or any(isinstance(i, Loop) for i in s.body):
         return None
     first, late = found
     if not isinstance(first, Let) or not contract.is_of_boxes(em, first.term) or not isinstance(late, Update):
