@@ -211,7 +211,7 @@ def test_t06_what_does_not_fit_a_block_is_not_planned(rng: np.random.Generator, 
 def test_t06_a_tile_that_no_schedule_has_is_refused_by_name() -> None:
     with pytest.raises(cleave.CleaveError) as caught:
         schedule(_wide_attention(), SM_80, bind=WIDE, tile={"s": 64, "t": 256})
-    assert str(caught.value) == "axis t: tile 256: allowed are 16, 32, 64, 128"
+    assert str(caught.value) == "axis t: tile 256: allowed in cta-ring are 16, 32, 64, 128"
 
 
 WIDE = {"b": 1, "kv_heads": 1, "s": 65, "t": 130}

@@ -288,7 +288,7 @@ def test_help_documents_the_exit_codes(command: str, capsys: pytest.CaptureFixtu
         ("optimize matmul --bind m=281474976710657,n=1,k=1", "allowed is <= 281474976710656"),
         (f"optimize matmul {MATMUL} --tile m=0", "tile of m: 0 elements: allowed is >= 1"),
         (f"optimize matmul {MATMUL} --tile z=16", "tile for 'z': allowed are k, m, n"),
-        (f"optimize matmul {MATMUL} --tile m=7", "axis m: tile 7: allowed are 16, 32, 64, 128"),
+        (f"optimize matmul {MATMUL} --tile m=7", "axis m: tile 7: allowed in cta-ring are 16, 32, 64, 128"),
         (f"optimize matmul {MATMUL} --skeleton hope", "skeleton 'hope': allowed are cta-ring"),
         (f"optimize matmul {MATMUL} --split m=2", "split of m: no candidate splits it; candidates split k"),
         (f"optimize matmul {MATMUL} --split k=2 --split k=3", "--split k=3: k was 2 before"),

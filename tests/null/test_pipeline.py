@@ -306,7 +306,7 @@ def test_a_candidate_that_can_not_be_scheduled_is_a_note(
 @pytest.mark.parametrize(
     ("forced", "message"),
     [
-        (Forced(tile={"m": 48}), "axis m: tile 48: allowed are 16, 32, 64, 128"),
+        (Forced(tile={"m": 48}), "axis m: tile 48: allowed in cta-ring are 16, 32, 64, 128"),
         (Forced(tile={"m": 0}), "tile of m: 0 elements: allowed is >= 1"),
         (Forced(tile={"z": 16}), "tile for 'z': allowed are k, m, n"),
         (Forced(skeleton="none"), "skeleton 'none': allowed are cta-ring"),
