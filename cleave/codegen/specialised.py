@@ -170,6 +170,7 @@ def _wait_for_held(em: Emission, held: _Held) -> None:
         em.roles.computing.append(f"int {held.phase} = 0;")
         bulk.wait(em, held.boxes, "0", held.phase)
         _at(em, held.boxes, "0")
+        bulk.clear_beyond(em, held.boxes)
 
 
 def _release_held(em: Emission, held: _Held) -> None:

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from cleave.tile.plan import Binding
 from cleave.tile.skeleton import WARPGROUP
 
+_ALL = 14
+"""The barrier of all who compute where others only load. Warpgroups have 0, 1, 2: while some of the threads of one wait
+at its own barrier, those of another may have come to that of all, which counts other threads."""
+
 
 @dataclass(frozen=True)
 class Team:
@@ -32,7 +36,7 @@ class Team:
 def whole_block(binding: Binding) -> Team:
     """All warps that compute; those that only load do not wait with them."""
     threads = 32 * binding.warps
-    return Team("thread", threads, f"team_barrier<{threads}>(0);" if binding.loaders else "block_barrier();")
+    return Team("thread", threads, f"team_barrier<{threads}>({_ALL});" if binding.loaders else "block_barrier();")
 
 
 def warpgroup() -> Team:

@@ -19,13 +19,10 @@ from cleave.codegen.emission import C_TYPES, Emission
 from cleave.codegen.layout import SharedTile
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
-from cleave.tile.skeleton import WARPGROUP
+from cleave.tile.skeleton import MOST_COLUMNS, WARPGROUP
 
 STEP = 16
 """Elements of the contracted axis in one instruction."""
-
-MOST_COLUMNS = 256
-"""Columns of one instruction."""
 
 
 @dataclass(frozen=True)

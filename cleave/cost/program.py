@@ -35,6 +35,10 @@ CHUNKS_HELD = 8
 REGISTERS_A_CHUNK = 5
 """Registers for the addresses of a further copy, fitted to where kernels of one warp began to spill."""
 
+SPARED_REGISTERS = 12
+"""Registers for addresses that a kernel does without before it spills the rows that its late matmuls read: fitted to
+where attention of head sizes 16 to 192 began to."""
+
 ALIGNMENT, BOX_ALIGNMENT = 128, 1024
 """Bytes at multiples of which arrays in shared memory begin, and rings of boxes."""
 
@@ -166,6 +170,7 @@ class _Counter:
         work.early = self.binding.stages - (1 if at_once else 2)
         work.overlaps = self.overlaps()
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
+        work.registers += self.late_registers()
         self.count_repeats(environments[0])
         return work
 
@@ -315,15 +320,42 @@ class _Counter:
         slots, teams = (max(self.binding.stages, 2), self.binding.teams) if inside else (1, 1)
         for s in body:
             if isinstance(s, Let) and self.reading.is_fed(s) and s.name not in self.shared_names:
-                alignment = BOX_ALIGNMENT if inside and s.name in self.boxes else ALIGNMENT
+                in_slabs = s.name in self.boxes if inside else self.binding.mma == "wgmma"
+                alignment = BOX_ALIGNMENT if in_slabs else ALIGNMENT
                 self.take(2 * self.volume(s.axes) * slots, teams, alignment)
             elif isinstance(s, Let) and s.name in self.operands and not self.has_rows(s.axes):
                 self.take(2 * self.volume(s.axes))
         if inside and any(isinstance(s, Let) and s.name in self.boxes for s in body):
-            self.take(MBARRIER_BYTES * slots, teams)
+            self.mbarriers(body, slots, teams)
         for s in body:
             if isinstance(s, Loop):
                 self.shared(s.body, inside=True)
+
+    def mbarriers(self, body: tuple[Stmt, ...], slots: int, teams: int) -> None:
+        """Of a ring; where others load, full and empty ones of what a trip reads, the next trip, and every trip."""
+        if not self.binding.loaders:
+            self.take(MBARRIER_BYTES * slots, teams)
+            return
+        late = self.late(body)
+        for count in (slots, 1) if late is None else (slots, slots, 1):
+            self.take(MBARRIER_BYTES * count)
+            self.take(MBARRIER_BYTES * count)
+        if late is not None:
+            self.take(4 * 32 * self.binding.warps)
+
+    def late(self, body: tuple[Stmt, ...]) -> Contract | None:
+        """The matmul that a trip leaves to the next one, where others load: of what the only other one gave."""
+        products = [s for s in body if isinstance(s, Let | Update) and isinstance(s.term, Contract)]
+        sums = [s.term for s in products if isinstance(s, Update) and isinstance(s.term, Contract)]
+        alone = self.binding.loaders > 0 and not any(isinstance(s, Loop) for s in body)
+        return sums[0] if alone and len(products) == 2 and len(sums) == 1 else None
+
+    def late_registers(self) -> int:
+        """Registers of the rows that late matmuls read while the next trip's values are alive."""
+        late = [x for s in self.every if isinstance(s, Loop) and (x := self.late(s.body)) is not None]
+        rows = [axes for x in late for axes in (x.left.axes, x.right.axes) if self.has_rows(axes)]
+        words = max((self.volume(axes) // (64 * self.binding.warps_a_team) for axes in rows), default=0)
+        return max(words - SPARED_REGISTERS, 0)
 
     def take(self, size: int, copies: int = 1, alignment: int = ALIGNMENT) -> None:
         """Memory for an array of each team. Loops after one another are counted as if none gave its memory back."""
@@ -336,8 +368,8 @@ class _Counter:
         return REGISTERS_A_CHUNK * max(0, chunks - CHUNKS_HELD)
 
     def fetched(self) -> frozenset[str]:
-        """Tiles of loops that the copy engine fetches, as far as their loads tell."""
-        loops = [s for s in self.every if isinstance(s, Loop)]
+        """Tiles of loops that the copy engine fetches, as far as their loads tell; loaders walk no loop in a loop."""
+        loops = [s for s in (self.program.body if self.binding.loaders else self.every) if isinstance(s, Loop)]
         return frozenset(i.name for s in loops for i in s.body if isinstance(i, Let) and self.is_box(i))
 
     def is_box(self, s: Let) -> bool:

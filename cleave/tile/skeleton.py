@@ -21,6 +21,8 @@ from cleave.tile.program import Contract, Let, Loop, Program, TileTerm, Update, 
 WARPGROUP = 4
 """Warps that execute a wgmma together, side by side along the rows."""
 
+MOST_COLUMNS = 256
+"""Columns of one wgmma."""
 
 LOADERS_REGISTERS: Mapping[int, tuple[int, int]] = {8: (40, 232), 12: (32, 160)}
 """Warps that compute -> registers of a thread that only loads, and of the others, which take what the first leave:
@@ -207,6 +209,9 @@ def _term_refusals(
         for a in (*columns(axes, binding), term.axis):
             if binding.tile(a) % skeleton.column_multiple:
                 yield f"tile {binding.tile(a)} of {a} is no multiple of {skeleton.column_multiple}"
+        for a in columns(axes, binding):
+            if binding.mma == "wgmma" and binding.tile(a) > MOST_COLUMNS:
+                yield f"tile {binding.tile(a)} of {a}: wgmma has at most {MOST_COLUMNS} columns"
     elif not isinstance(term, Load):
         for a in columns(axes, binding):
             if has_rows(axes, binding) and binding.tile(a) % 8:

@@ -9,15 +9,23 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from cleave import nn
+from cleave.candidate import Candidate
 from cleave.codegen.compile import Failed, compile_many
+from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
-from cleave.errors import CodegenError
+from cleave.cost.program import program_work
+from cleave.errors import CodegenError, ScheduleError
 from cleave.ir.index import index, minimum
+from cleave.ir.text import parse_graph
+from cleave.schedule import schedule
+from tests.null import codegen_cases as cases
 from tests.null.codegen_cases import Case
+from tests.null.terms import softmax_folds
 from tests.null.test_codegen import check
 from tests.null.test_codegen_mutants import passes
-from tests.null.test_warpgroups import attention, matmul, transposed
+from tests.null.test_warpgroups import H200, attention, grouped, matmul, transposed
 
 
 def specialised(case: Case) -> Case:
@@ -26,6 +34,54 @@ def specialised(case: Case) -> Case:
         for k in case.schedule.kernels
     )
     return dataclasses.replace(case, schedule=dataclasses.replace(case.schedule, kernels=kernels))
+
+
+FLAT_HEADS = """
+graph flat
+dims h, s
+input q: float16[h, s, 40]
+input k: float16[40*h, 128]
+input v: float16[h, 128, 40]
+axis h: dim.h
+axis s: dim.s
+axis t: 128
+axis d: 40
+axis e: 40
+x[h, s, t] = sum(d, q[h, s, d] * k[h*40 + d, t]) * 0.3
+m[h, s] = max(t, x)
+p[h, s, t] = exp_diff(x, m)
+l[h, s] = sum(t, p)
+o[h, s, e] = sum(t, p * v[h, t, e])
+output out: float16[h, s, 40] @ [h, s, e] = o * recip0(l)
+"""
+AND_ROWS = FLAT_HEADS.replace("recip0(l)", "recip0(l) + q[h, s, e]")
+"""Queries are read after the loop too, so each warpgroup copies its own; in it all clear what lies beyond a head."""
+FLAT_QUERIES = """
+graph flat
+dims h, t
+input q: float16[40*h, 256]
+input k: float16[h, t, 40]
+input v: float16[h, t, 40]
+axis h: dim.h
+axis s: 256
+axis t: dim.t
+axis d: 40
+axis e: 40
+x[h, s, t] = sum(d, q[h*40 + d, s] * k[h, t, d]) * 0.3
+m[h, s] = max(t, x)
+p[h, s, t] = exp_diff(x, m)
+l[h, s] = sum(t, p)
+o[h, s, e] = sum(t, p * v[h, t, e])
+output out: float16[h, 256, 40] @ [h, s, e] = o * recip0(l)
+"""
+"""The first tile lies in rows of another axis than the block's, which ends inside the array."""
+
+
+def flat_heads(text: str, *, rows: int = 64) -> Case:
+    g = parse_graph(text)
+    roles, whole = "h unit, s grid, n128 loop", {a.name: 48 for a in g.axes if a.extent.constant == 40}
+    plan = cases.kernel(g, roles, {"s": rows, "n128": 64, **whole}, "s", warps=rows // 16)
+    return grouped(Case(cases.schedule(g, plan), ({"h": 2, "s": 150}, {"h": 3, "s": 64})))
 
 
 CASES = {
@@ -38,6 +94,7 @@ CASES = {
     "attention, head 128": lambda: attention("full", head=128, t=64),
     "attention, three stages": lambda: attention(stages=3),
     "attention, two warpgroups": lambda: attention("window", head=32, rows=128),
+    "rows copied by warpgroups, keys cleared by all": lambda: flat_heads(AND_ROWS, rows=128),
 }
 
 
@@ -50,7 +107,10 @@ def test_the_emulated_kernel_equals_the_graph(name: str, rng: np.random.Generato
         check(operator, case.schedule.graph, case, sizes, rng)
 
 
-@pytest.mark.parametrize("name", ["matmul", "attention", "attention, two warpgroups"])
+WALKED = ["matmul", "attention", "attention, two warpgroups", "rows copied by warpgroups, keys cleared by all"]
+
+
+@pytest.mark.parametrize("name", WALKED)
 def test_blocks_walk_several_tiles(name: str, rng: np.random.Generator) -> None:
     """Slots and phases go on from tile to tile; a tile without trips lies between."""
     case = specialised(CASES[name]())
@@ -95,6 +155,16 @@ MUTANTS = {
     "the last late matmul is forgotten": ("attention", LAST_LATE, ""),
     "rows of the tile before": ("attention", r"held(_\d)? \^= 1;", ";"),
     "every tile begins with the first slot": ("attention, head 128", r"(for \(u32 first)", r"slot_2 = 0; \1"),
+    "one barrier for all and for a warpgroup": (
+        "rows copied by warpgroups, keys cleared by all",
+        r"team_barrier<256>\(14\)",
+        "team_barrier<256>(0)",
+    ),
+    "keys are cleared for one warpgroup": (
+        "rows copied by warpgroups, keys cleared by all",
+        r"team_barrier<256>\(14\)",
+        "team_barrier<128>(warp / 4)",
+    ),
     "tiles are left out": ("matmul", r"\(u32\)number >=", "(u32)number + 1 >="),
 }
 
@@ -130,3 +200,48 @@ def test_tiles_that_are_no_boxes_are_refused() -> None:
 
 def test_text_is_the_golden_file(golden: Callable[[str, str], None]) -> None:
     golden("attention_specialised.cu", generate(specialised(attention("causal", rows=128)).schedule).kernels[0].text)
+
+
+def test_a_first_tile_that_ends_inside_its_array_may_have_anything_beyond() -> None:
+    """Queries of one head are fetched with eight rows of the next one, which may be infinite: 0 times that is NaN."""
+    g = parse_graph(FLAT_QUERIES)
+    c = Candidate("flat", g, g, folds=tuple(softmax_folds(g)))
+    operator = generate(schedule(c, H200, {"h": 2, "t": 1024}, skeleton="specialised")[0])
+    assert "copy_box(q" in operator.kernels[0].text
+    rng = np.random.default_rng(0)
+    values = {"q": rng.normal(size=(80, 256)), "k": rng.normal(size=(2, 70, 40)), "v": rng.normal(size=(2, 70, 40))}
+    clean = emulate(operator, values, {"h": 2, "t": 70})["out"]
+    values["q"][40:] = np.inf
+    np.testing.assert_array_equal(emulate(operator, values, {"h": 2, "t": 70}, 1)["out"][0], clean[0])
+
+
+# ---- what the scheduler offers
+
+
+def test_estimates_are_what_is_emitted() -> None:
+    """Shared memory to the byte; registers so that nothing spills: rows of the trip before are alive beside scores."""
+    g = nn.attention(d=64, e=64, causal=True)
+    c = Candidate("attention", g, g, folds=tuple(softmax_folds(g)))
+    bind = {"b": 1, "kv_heads": 2, "group": 2, "s": 1024, "t": 1024}
+    offered = schedule(c, H200, bind, skeleton="specialised", keep=100)
+    assert {p.kernels[0].binding.warps for p in offered} == {4, 8, 12}
+    for plan in offered:
+        (kernel,) = plan.kernels
+        work = program_work(kernel.program, kernel.binding, {**plan.bind, **bind}, "tma")
+        assert work.shared_bytes == generate(plan).kernels[0].shared_bytes, plan
+    largest: dict[int, tuple[int, int]] = {}
+    for n, plan in enumerate(offered):
+        binding = plan.kernels[0].binding
+        size = max(x for a, x in binding.tiles.items() if a.name == "t")
+        largest[binding.warps] = max(largest.get(binding.warps, (0, 0)), (size, n))
+    jobs = [(generate(offered[n]).kernels[0], "sm_90a") for _, n in largest.values()]
+    for made in compile_many(jobs):
+        assert not isinstance(made, Failed)
+        assert (made.resources.spill_stores, made.resources.local_bytes) == (0, 0), made.resources
+
+
+def test_a_tile_of_a_loop_in_a_loop_is_refused_when_it_is_scheduled() -> None:
+    g = nn.mla_decode(r=512, p=64)
+    c = Candidate("mla_decode", g, g, folds=tuple(softmax_folds(g)))
+    with pytest.raises(ScheduleError, match="does not come in boxes"):
+        schedule(c, H200, {"b": 4, "h": 128, "t": 1024}, skeleton="specialised")

@@ -25,6 +25,7 @@ struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group
 struct Fiber {
   ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, team_epoch, warp_epoch, group; std::vector<Copy> copies;
   int wrote;  // epoch of the last write to global memory
+  int all_epoch;  // barriers of all warps that compute, where others only load
   int cluster_epoch, arrived_in;  // generation of the barrier of the cluster at which it has arrived and not waited; -1
   long fence;            // when it last ordered its writes before boxes
   bool waiting;          // for a phase of an mbarrier
@@ -34,10 +35,11 @@ struct Fiber {
   std::vector<u32> reading; std::deque<std::vector<u32>> multiplies;  // cells that the tensor cores read for it, by group
 };
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
-struct Team { int arrived, generation; };
+struct Team { int arrived, generation, threads; };
 struct Cell {
   int write_epoch, read_epoch, flying; short writer; u32 readers;
   int write_team_epoch, read_team_epoch;  // within the team that wrote, that read last
+  int write_all_epoch, read_all_epoch;    // among the warps that compute
   int write_warp_epoch, read_warp_epoch; short write_thread, reader_warp; u32 lanes;  // within the warp that wrote, that read
   int touch_cluster_epoch;  // barriers of the cluster before the last access by a thread of this block
   long written;             // when an ordinary write came last
@@ -58,6 +60,7 @@ struct Machine {
   ucontext_t scheduler; int current, threads, arrived, generation; long progress;
   int arrival;        // epoch in which a thread of this block told the others that its work is done; -1 before
   int team_warps;     // warps that wait together at a named barrier
+  int all_warps; Team all;  // those that compute, where others only load
   int block, rank;
   long seen, idle;
   long clock; std::deque<Mbarrier> mbarriers; std::vector<Flight> flights;
@@ -84,16 +87,22 @@ void block_barrier() {
   else { f.blocked = true; while (f.generation == machine.generation) yield(); f.blocked = false; }
   f.epoch++;
 }
-// Named barriers: the threads of a team meet, others run on.
+// Named barriers: the threads of a team meet, others run on. Those who wait at one wait for the same number of threads.
+static const int ALL = 14;  // the number of the barrier at which all meet who compute (team.py)
 void team_barrier_of(int team, int threads) {
   Fiber& f = self();
-  machine.team_warps = threads / 32;
-  if (machine.current / threads != team) fail("thread %d waits at the barrier of team %d", machine.current, team);
-  Team& t = machine.teams[team];
+  const bool all = team == ALL;
+  (all ? machine.all_warps : machine.team_warps) = threads / 32;
+  if (machine.current / threads != (all ? 0 : team)) fail("thread %d waits at the barrier of team %d", machine.current, team);
+  Team& t = all ? machine.all : machine.teams[team];
   const int mine = t.generation;
+  if (t.arrived && t.threads != threads) fail("thread %d waits at a barrier for %d threads, others there for %d", machine.current, threads, t.threads);
+  t.threads = threads;
   if (++t.arrived == threads) { t.arrived = 0; t.generation++; machine.progress++; } else while (t.generation == mine) yield();
-  f.team_epoch++; f.warp_epoch++;
+  f.team_epoch++; f.warp_epoch++; f.all_epoch += all;
 }
+// Warps that a barrier of all who compute orders, if this one is among them.
+static u32 warps_of_all() { return machine.current / 32 < machine.all_warps ? (u32)((1ull << machine.all_warps) - 1) : 0; }
 static u32 warps_of_team() {
   const int size = machine.team_warps;
   return (size == 32 ? ~0u : (1u << size) - 1) << machine.current / 32 / size * size;
@@ -152,23 +161,30 @@ static void shared_inside(u32 at, int bytes) {
 static bool waited_for(const Fiber& f, const Cell& cell) {
   return cell.box < 0 || (cell.box < (int)f.seen.size() && f.seen[cell.box] > cell.phase);
 }
+// Warps whose last write a barrier of the team, or of all who compute, has put behind this thread.
+static u32 writers_behind(const Cell& cell, u32 team, u32 all) {
+  const Fiber& f = self();
+  return (cell.write_team_epoch != f.team_epoch ? team : 0) | (cell.write_all_epoch != f.all_epoch ? all : 0);
+}
 static void check_read(u32 at, int bytes) {
   shared_inside(at, bytes);
   const Fiber& f = self();
   const int warp = machine.current / 32, epoch = f.epoch;
-  const u32 team = warps_of_team();
+  const u32 team = warps_of_team(), all = warps_of_all();
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
     cell.touch_cluster_epoch = f.cluster_epoch;
+    const u32 ordered = writers_behind(cell, team, all);
     if (cell.flying || !waited_for(f, cell)) fail("race: warp %d reads shared byte %u before its copy was waited for", warp, 2 * c);
     if (cell.write_epoch == epoch) {
-      if (cell.writer != warp && !(team >> cell.writer & 1 && cell.write_team_epoch != f.team_epoch)) fail("race: warp %d reads shared byte %u, warp %d writes it, no barrier between", warp, 2 * c, cell.writer);
+      if (cell.writer != warp && !(ordered >> cell.writer & 1)) fail("race: warp %d reads shared byte %u, warp %d writes it, no barrier between", warp, 2 * c, cell.writer);
       if (cell.writer == warp && cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
         fail("race: thread %d reads shared byte %u, thread %d writes it, no barrier between, in one warp", machine.current, 2 * c, cell.write_thread);
     }
     if (cell.read_epoch != epoch) { cell.read_epoch = epoch; cell.readers = cell.lanes = 0; }
     if (cell.readers & team && cell.read_team_epoch != f.team_epoch) cell.readers &= ~team;
-    cell.read_team_epoch = f.team_epoch;
+    if (cell.read_all_epoch != f.all_epoch) cell.readers &= ~all;
+    cell.read_team_epoch = f.team_epoch; cell.read_all_epoch = f.all_epoch;
     cell.readers |= 1u << warp;
     if (cell.reader_warp != warp || cell.read_warp_epoch != f.warp_epoch) { cell.reader_warp = warp; cell.read_warp_epoch = f.warp_epoch; cell.lanes = 0; }
     cell.lanes |= 1u << machine.current % 32;
@@ -178,26 +194,27 @@ static void check_write(u32 at, int bytes, bool box) {
   shared_inside(at, bytes);
   const Fiber& f = self();
   const int warp = machine.current / 32, epoch = f.epoch;
-  const u32 team = warps_of_team();
+  const u32 team = warps_of_team(), all = warps_of_all();
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
     Cell& cell = machine.cells[c];
+    const u32 ordered = writers_behind(cell, team, all);
     if (cell.multiplied) fail("race: warp %d writes shared byte %u while a matmul reads it", warp, 2 * c);
     if (cell.flying || !waited_for(f, cell)) fail("race: warp %d writes shared byte %u while a copy to it is under way", warp, 2 * c);
     if (box && cell.written > std::max(f.fence, machine.fibers[cell.write_thread < 0 ? machine.current : cell.write_thread].fence))
       fail("race: thread %d asks for a box over shared byte %u, no fence after ordinary writes", machine.current, 2 * c);
     if (cell.write_epoch == epoch) {
-      if (cell.writer != warp && !(team >> cell.writer & 1 && cell.write_team_epoch != f.team_epoch)) fail("race: warps %d and %d write shared byte %u, no barrier between", warp, cell.writer, 2 * c);
+      if (cell.writer != warp && !(ordered >> cell.writer & 1)) fail("race: warps %d and %d write shared byte %u, no barrier between", warp, cell.writer, 2 * c);
       if (cell.writer == warp && cell.write_thread != machine.current && cell.write_warp_epoch == f.warp_epoch)
         fail("race: threads %d and %d write shared byte %u, no barrier between, in one warp", machine.current, cell.write_thread, 2 * c);
     }
     if (cell.read_epoch == epoch) {
-      if (cell.readers & ~(1u << warp) & (cell.read_team_epoch == f.team_epoch ? ~0u : ~team)) fail("race: warp %d writes shared byte %u, another reads it, no barrier between", warp, 2 * c);
+      if (cell.readers & ~(1u << warp) & (cell.read_team_epoch == f.team_epoch ? ~0u : ~team) & (cell.read_all_epoch == f.all_epoch ? ~0u : ~all)) fail("race: warp %d writes shared byte %u, another reads it, no barrier between", warp, 2 * c);
       if (cell.reader_warp == warp && cell.read_warp_epoch == f.warp_epoch && (cell.lanes & ~(1u << machine.current % 32)))
         fail("race: thread %d writes shared byte %u, others of its warp read it, no barrier between, in one warp", machine.current, 2 * c);
     }
     if (box) { cell.write_epoch = -1; continue; }
     cell.written = machine.clock; cell.box = -1; cell.touch_cluster_epoch = f.cluster_epoch;
-    cell.write_epoch = epoch; cell.writer = (short)warp; cell.write_team_epoch = f.team_epoch;
+    cell.write_epoch = epoch; cell.writer = (short)warp; cell.write_team_epoch = f.team_epoch; cell.write_all_epoch = f.all_epoch;
     cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch;
   }
 }
@@ -281,7 +298,7 @@ void mbarrier_close(u32 at) {
       Cell& cell = machine.cells[c];
       if (cell.box != i) continue;
       if (!waited_for(f, cell)) fail("thread %d closes the mbarrier at shared byte %u before its last phase was waited for", machine.current, at);
-      cell.box = -1; cell.write_epoch = f.epoch; cell.writer = (short)(machine.current / 32); cell.write_team_epoch = f.team_epoch;
+      cell.box = -1; cell.write_epoch = f.epoch; cell.writer = (short)(machine.current / 32); cell.write_team_epoch = f.team_epoch; cell.write_all_epoch = f.all_epoch;
       cell.write_thread = (short)machine.current; cell.write_warp_epoch = f.warp_epoch;
     }
 }
@@ -538,13 +555,14 @@ const float* half_table() {
 static void start_block(void (*entry)(int)) {
   Machine& m = machine;
   std::fill(m.shared.begin(), m.shared.end(), 0xff);
-  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, 0, -1, 0, -1, -1, false});
+  std::fill(m.cells.begin(), m.cells.end(), Cell{-1, -1, 0, -1, 0, -1, -1, -1, -1, -1, -1, -1, -1, 0, -1, 0, -1, -1, false});
   m.arrived = m.generation = 0; m.arrival = -1; m.seen = -1; m.idle = m.progress = 0; m.clock = 0; m.mbarriers.clear(); m.flights.clear();
   for (Warp& w : m.warps) w.arrived = w.generation = 0;
   for (Team& t : m.teams) t.arrived = t.generation = 0;
+  m.all.arrived = m.all.generation = 0;
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
-    f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.group = 0; f.copies.clear();
+    f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.all_epoch = f.group = 0; f.copies.clear();
     f.wrote = -1; f.cluster_epoch = 0; f.arrived_in = -1; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear(); f.heard_here.clear(); f.reading.clear(); f.multiplies.clear();
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
@@ -621,7 +639,7 @@ int run_blocks(
   chance.seed(seed);
   machines.resize(cluster);
   for (Machine& m : machines) {
-    m.threads = threads; m.fibers.resize(threads); m.warps.resize(threads / 32); m.teams.resize(threads / 32); m.team_warps = 1;
+    m.threads = threads; m.fibers.resize(threads); m.warps.resize(threads / 32); m.teams.resize(threads / 32); m.team_warps = m.all_warps = 1;
     m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
     m.ranges.clear();
     for (int i = 0; i < count; i++)
