@@ -405,10 +405,11 @@ class Emission:
             return ""
         return "team == 0" if which == "0" else f"{which} % {self.binding.teams} == team"
 
-    def only_one_holder(self, column: Axis) -> str:
-        """A test that one team passes for group n of a fragment; nothing where no other team holds it."""
+    def only_one_holder(self, column: Axis, which: str = "n") -> str:
+        """A test that one team passes for each value of an index of what a fragment holds, group n by default; nothing
+        where no other team holds it."""
         if column not in self.spread:
-            return self.only_one_of("n")
+            return self.only_one_of(which)
         shares = self.shares(column)
         return "" if shares == self.binding.teams else f"team < {shares}"
 

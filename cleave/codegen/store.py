@@ -108,7 +108,7 @@ def _chunks(em: Emission, s: Store, column: Axis, pointer: str, rest: Index, row
     low, high = _halves(em, s, column, "(4 * q + x)")
     group = em.group_number(column, "(4 * q + (lane & 3))")
     chunk_exists = exists(em, [column], At({column: em.inside(column, f"{group} * {CHUNK}")}))
-    test = _both(em.only_one_holder(column), _both(row_exists, chunk_exists))
+    test = _both(em.only_one_holder(column, "q"), _both(row_exists, chunk_exists))
     with em.writer.unrolled("h", em.halves):
         base = offset_text(em, rest + em.corner(column, "first"), row_at(em))
         em.writer.line(f"{type_}* {target} = {pointer} + {base};")

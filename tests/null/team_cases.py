@@ -69,6 +69,13 @@ def decode_split(merge: Merge, mask: str = "causal", *, count: int = 3, queries:
     return Case(made, tuple({"b": 1, "kv": 2, "s": queries, "t": t} for t in LENGTHS))
 
 
+def without_loop() -> Case:
+    """No trips for the teams to divide; rows of whole chunks of 16 bytes, of which one team stores each."""
+    text = cases.MATMUL.replace("dims m, n, k", "dims m, n = 64, k = 32")
+    plan = cases.kernel(text, "m grid, n grid", {"m": 32, "n": 64, "k": 32}, "m", warps=8, teams=4)
+    return Case(cases.schedule(text, plan), ({"m": 45}, {"m": 1}, {"m": 64}))
+
+
 def few_rows(text: str = cases.MATMUL, *, teams: int = 4, rows: int = 16) -> Case:
     """A matmul whose weights dominate: all rows in each team, the sum divided."""
     tiles = {"m": rows, "n": 32, "k": 32}
@@ -91,6 +98,7 @@ CASES = {
     "few rows": few_rows,
     "few rows, weights stored otherwise": lambda: few_rows(TRANSPOSED),
     "32 rows": lambda: few_rows(rows=32, teams=2),
+    "no loop: every team has all columns": without_loop,
     "few rows, more teams than groups of columns": lambda: few_rows(teams=8),
     "decode, more teams than groups of columns": lambda: decode(4, teams=8),
 }

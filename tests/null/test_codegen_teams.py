@@ -103,3 +103,8 @@ MUTANTS = {
 def test_a_mutant_is_caught(name, rng):
     case_name, pattern, new = MUTANTS[name]
     assert is_caught(CASES[case_name](), pattern, new, rng)
+
+
+def test_a_chunk_that_all_teams_hold_is_stored_by_one():
+    (kernel,) = generate(CASES["no loop: every team has all columns"]().schedule).kernels
+    assert "if (q % 4 == team && m_row[h] < dim_m) write_chunk(" in kernel.text
