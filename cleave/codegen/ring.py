@@ -203,7 +203,8 @@ def loop(em: Emission, s: Loop, walk: Walk | None = None) -> None:
                 _end(em, ring)
             else:
                 walk(em, s, ring, ring.boxes)
-                mark = em.shared.top  # the loaders may be far ahead: nothing else takes the memory of their boxes
+            if em.roles is not None:
+                mark = em.shared.top  # loaders may be far ahead: nobody else takes memory that their boxes may have
     if em.shared.top != mark or (parts and (s.accumulators or em.shared.taken > taken)):
         em.writer.line(em.team.barrier)  # also for what loops inside took, each team for itself
     em.shared.top = mark

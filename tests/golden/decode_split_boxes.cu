@@ -116,15 +116,17 @@ DEV void wait_for(const int* counter, int total) {
 // ---- blocks of a cluster, which reach each other's shared memory
 DEV void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release;\n barrier.cluster.wait.acquire;" ::: "memory"); }
-DEV void cluster_leave() {  // keeps the memory of this block until the others have read it; orders nothing else
-  asm volatile("barrier.cluster.arrive.relaxed;\n barrier.cluster.wait;" ::: "memory"); }
+// The two halves; they order what a fence has published before, such as that mbarriers are open.
+DEV void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+DEV void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 DEV u32 cluster_address(u32 address, int rank) {
   u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank)); return r; }
-// Without a predicate, which would make every read convert its address anew.
-DEV float cluster_read(u32 address) {
-  float x; asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory"); return x; }
-DEV void cluster_read_two(float& x, float& y, u32 address) {
-  asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory"); }
+// Stores that nobody waits for here: bytes count at an mbarrier of the block that they go to.
+DEV void cluster_send(u32 to, u32 mbarrier, float x) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" :: "r"(to), "f"(x), "r"(mbarrier) : "memory"); }
+DEV void cluster_send_two(u32 to, u32 mbarrier, float x, float y) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+    :: "r"(to), "f"(x), "f"(y), "r"(mbarrier) : "memory"); }
 // ---- boxes: copies by the copy engine (sm_90). A tensor map says where they lie; an mbarrier counts the bytes that have landed.
 #undef SHARED_MEMORY
 #define SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]  // the engine's swizzle follows the bits of addresses
