@@ -46,7 +46,7 @@ MBARRIER_BYTES, FLAG_BYTES = 8, 16
 """Of a slot of a ring of boxes; of what says which block arrived last."""
 
 PART_PADDING = 8
-"""Floats added to a row of an output that a block keeps for its cluster."""
+"""Floats added to a row of a slice that blocks of a cluster send one another, if it has more."""
 
 
 @dataclass
@@ -87,14 +87,19 @@ def program_work(program: Program, binding: Binding, dims: Mapping[str, int], fe
     return _Counter(program, binding, dims, feed).count()
 
 
-def parts_bytes(program: Program, binding: Binding) -> int:
-    """Shared memory for the outputs of a program whose blocks keep them for their cluster, in FP32."""
-    total = 0
+def parts_bytes(program: Program, binding: Binding, slices: Mapping[Axis, int], blocks: int) -> int:
+    """Shared memory for what the blocks of a cluster send to one of them. ``slices``: axis -> into how many a merge
+    divides its tile; slice n is the (n mod ``blocks``)-th block's."""
+    total = _aligned(MBARRIER_BYTES, ALIGNMENT)
     for s in statements(program.body):
-        if isinstance(s, Store):
-            rows = prod(binding.tile(a) for a in s.axes if a in binding.rows)
-            columns = prod(binding.tile(a) for a in s.axes if a not in binding.rows and a not in program.unit)
-            total += _aligned(4 * rows * (columns + PART_PADDING), ALIGNMENT)
+        if not isinstance(s, Store):
+            continue
+        rows = prod(binding.tile(a) for a in s.axes if a in binding.rows)
+        columns = [a for a in s.axes if a not in binding.rows and a not in program.unit]
+        count = prod(slices.get(a, 1) for a in columns)
+        width = prod(binding.tile(a) for a in columns) // count
+        stride = width + PART_PADDING if rows > 1 and width > PART_PADDING else width
+        total += _aligned(4 * rows * stride * ceil(count / blocks) * blocks, ALIGNMENT)
     return _aligned(total, BOX_ALIGNMENT)
 
 
@@ -327,9 +332,18 @@ class _Counter:
                 self.take(2 * self.volume(s.axes))
         if inside and any(isinstance(s, Let) and s.name in self.boxes for s in body):
             self.mbarriers(body, slots, teams)
+        before = self.work.shared_bytes
         for s in body:
             if isinstance(s, Loop):
                 self.shared(s.body, inside=True)
+        if not inside:
+            sides = max((self.sides_bytes(s) for s in body if isinstance(s, Loop)), default=0)
+            self.work.shared_bytes = max(self.work.shared_bytes, _aligned(before, ALIGNMENT) + sides)
+
+    def sides_bytes(self, s: Loop) -> int:
+        """Memory for the states of the teams of a loop while they are joined; its tiles have given theirs back."""
+        teams = self.binding.teams
+        return 0 if teams == 1 else teams * sum(_aligned(4 * self.volume(c.axes), ALIGNMENT) for c in s.accumulators)
 
     def mbarriers(self, body: tuple[Stmt, ...], slots: int, teams: int) -> None:
         """Of a ring; where others load, full and empty ones of what a trip reads, the next trip, and every trip."""

@@ -125,18 +125,29 @@ def one_launch(s: Setting, piece: Piece, first: Kernel) -> list[Kernel] | None:
     What the first kernel holds whole is divided in slices, each with the whole reduction over chunks; where something
     reduces over it, a loop takes it piece by piece. In a cluster the partials take shared memory too.
     """
+    for whole in ("grid", "loop"):
+        made = _merge_kernel(s, piece, first, (whole,))
+        if made is not None:
+            return _with_parts(s, first, made)
+    return None
+
+
+def _with_parts(s: Setting, first: Kernel, merge: Kernel) -> list[Kernel] | None:
+    """Both kernels, if there is memory for what blocks of a cluster send one another."""
     if s.variant.merge == "cluster":
-        held = first.work.shared_bytes + parts_bytes(first.program, first.binding)
+        parts = finer_tiles(first.program, first.binding, merge.program, merge.binding)
+        slices = {b: n for b, n in parts.values() if n > 1}
+        if len(slices) > 1:
+            names = ", ".join(a.name for a in slices)
+            s.request.reject(f"a merge in a cluster in slices along {names}: allowed is one axis")
+            return None
+        held = first.work.shared_bytes + parts_bytes(first.program, first.binding, slices, s.count)
         first = replaced(first, work=replaced(first.work, shared_bytes=held))
         too_much = refusal(first.work, s.request.target, first.binding)
         if too_much is not None:
             s.request.reject(too_much)
             return None
-    for whole in ("grid", "loop"):
-        made = _merge_kernel(s, piece, first, (whole,))
-        if made is not None:
-            return [first, made]
-    return None
+    return [first, merge]
 
 
 def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kernel | None:

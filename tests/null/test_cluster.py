@@ -17,6 +17,7 @@ from cleave.schedule import schedule
 from cleave.search import search
 from cleave.target import Target
 from cleave.tile.plan import Merge, Schedule
+from experiments.e04_decode.search import candidate_of
 from tests.null.scheduled_candidates import CASES, Case
 from tests.null.test_codegen_scheduled import SPLIT, agrees
 
@@ -91,6 +92,18 @@ def test_more_chunks_than_a_cluster_has_blocks_are_refused() -> None:
     plan = clustered(case, 8)[0]
     with pytest.raises(CodegenError, match="a cluster of 8 blocks: sm_80 allows at most 1"):
         generate(dataclasses.replace(plan, target=Target("sm_80")))
+
+
+def test_every_schedule_in_a_cluster_can_be_emitted() -> None:
+    """Memory for what blocks send one another is counted as it is taken, also where slices are fewer than blocks."""
+    candidate, shape = candidate_of("matmul", "k"), {"m": 64, "n": 4096, "k": 4096}
+    for count in (2, 6):
+        plans = schedule(
+            candidate, H200, shape, merge="cluster", split={"k": count}, tile={"n": 256}, mma="wgmma", keep=24
+        )
+        assert plans
+        for plan in plans:
+            generate(plan)
 
 
 MUTANTS: dict[str, tuple[Merge, str, str]] = {
