@@ -42,10 +42,10 @@ _OF_THE_SYSTEM = 1024
 """Bytes of shared memory that every block takes besides its own."""
 
 
-def body(em: Emission, counts: Sequence[Index]) -> Index:
+def body(em: Emission, counts: Sequence[Index]) -> None:
     """The whole program, as two texts for two roles; each walks the tiles of the grid that fall to the block.
 
-    Gives the number of tiles: fewer blocks do, and the boxes of a tile are asked for while the one before is computed.
+    There are fewer blocks than tiles: the boxes of a tile are asked for while the one before is computed.
     """
     total = index(1)
     for n in counts:
@@ -84,7 +84,6 @@ def body(em: Emission, counts: Sequence[Index]) -> Index:
         if many:
             outer.line(f"registers_take<{many}>();")
         _for_tiles(outer, roles.computing, every, (start, tile, roles.bounds, free, computing))
-    return total
 
 
 def blocks_at_once(binding: Binding, shared_bytes: int, facts: Facts) -> int:

@@ -228,6 +228,10 @@ POSITIVE = ("Exp", "Sigmoid")
 """Of finite numbers they are not 0 over the reals; below -745 a float64 says so. ``ExpDiff`` is there to be 0."""
 
 
+INVERSES = ("Recip", "Rsqrt")
+"""Of a zero they are no number, and of which infinity they are is the sign of a zero: none of a real number's."""
+
+
 class _Refuted(Exception):
     """Ends one property test; never leaves this module."""
 
@@ -244,6 +248,8 @@ def is_program(term: Sexp, meaning: Meaning) -> bool:
 def _is_number(term: Sexp, meaning: Meaning) -> bool:
     value = meaning.at_positions(meaning.memo[term])
     if np.isnan(value).any() or (term[0] != "Red" and np.isposinf(value).any()):
+        return False
+    if term[0] in INVERSES and np.isneginf(value).any():
         return False
     return term[0] not in POSITIVE or bool(value[np.isfinite(meaning.at_positions(meaning.memo[term[1]]))].all())
 

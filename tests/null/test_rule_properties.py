@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from cleave.errors import RuleError
 from cleave.rewrite import Exactness, Rule, Rulebook
-from cleave.rewrite.sexp import atoms
+from cleave.rewrite.sexp import Sexp, atoms
 from cleave.testing import Outcome, check_rule, examine_rule, examine_rulebook
+from cleave.testing.meaning import Meaning, Values
+from cleave.testing.rule_check import is_program
 from cleave.testing.traits import Trait
 
 RULES = [rule.name for rule in Rulebook.installed().rules]
@@ -227,3 +231,12 @@ def mutant(folder: Path, name: str, old: str, new: str) -> Rulebook:
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize(("inverse", "x"), [("Recip", -2.0), ("Rsqrt", -2.0), ("Recip", 2.0)])
+def test_an_inverse_of_a_zero_is_no_number_whatever_its_sign(inverse: str, x: float) -> None:
+    """-2 * 0 is -0, and 1 / -0 is -inf: which zero it is no rule says."""
+    term: Sexp = (inverse, ("Mul", ("Leaf", "0"), ("Const", "0.0")))
+    world = SimpleNamespace(slots=(), leaves=[np.array(x)], exists_for=lambda shape: np.ones(shape, bool))
+    meaning = Meaning(cast("Values", world))
+    assert not is_program(term, meaning) and np.isinf(meaning.memo[term])
