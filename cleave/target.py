@@ -46,6 +46,9 @@ class Facts:
     features: frozenset[str]
 
 
+SHARED_OF_THE_SYSTEM = 1024
+"""Bytes of a multiprocessor's shared memory that every block takes besides its own."""
+
 _KB = 1024
 _GB = 1024**3
 

@@ -29,7 +29,7 @@ from cleave.ir.index import (
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
 from cleave.target import TARGETS
 from cleave.tile.box import UNIT_BYTES
-from cleave.tile.check import check_merge, finer_tiles
+from cleave.tile.check import check_merge, divided_axes
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Multicast, Schedule
 from cleave.tile.program import Loop, Program, statements
 from cleave.tile.skeleton import SKELETONS
@@ -104,19 +104,18 @@ def _kernel(
         specialised.body(em, counts)
     else:
         in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts)
-    _check_shared(schedule, em, shared, bulk.ALIGNMENT if prelude.has_mbarriers(writer.text()) else _STATIC_SHARED)
+    own = writer.text()
+    feed = "tma" if prelude.has_mbarriers(own) else "cp.async"
+    _check_shared(schedule, em, shared, bulk.ALIGNMENT if feed == "tma" else _STATIC_SHARED)
     threads = 32 * (first.binding.warps + first.binding.loaders)
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
-    feed = "tma" if prelude.has_mbarriers(writer.text()) else "cp.async"
     text = (
-        prelude.device_prelude(feed, warpgroup.definitions(writer.text()))
+        prelude.device_prelude(feed, warpgroup.definitions(own))
         + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
-        + writer.text()
+        + own
         + "}\n"
     )
-    blocks = index(1)
-    for n in counts:
-        blocks = blocks * n
+    blocks = grid.tiles_of(counts)
     if first.binding.loaders:
         blocks = minimum(blocks, specialised.blocks_at_once(first.binding, shared.most, schedule.target.facts))
     architectures = tuple(a for a in ring.ARCHITECTURES[feed] if in_cluster <= TARGETS[a].cluster_blocks)
@@ -154,7 +153,9 @@ def _one_tile_a_block(
         tile = tiles[first.grid.index(multicast.axis)]
         writer.line(f"const int {em.rank} = {tile} % {multicast.blocks};")
     if way == "cluster":
-        cluster.reserve(em, _divided_axes(*emissions), blocks, _chunk_number(first, tiles))
+        second = emissions[1]
+        divided = divided_axes(first, em.binding, second.program, second.binding)
+        cluster.reserve(em, divided, blocks, _chunk_number(first, tiles))
     floor = shared.top
     with writer.block(""):
         grid.open_grid(em, tiles)
@@ -176,12 +177,6 @@ def _one_tile_a_block(
     if multicast is not None:
         return multicast.blocks, 1, counters
     return (blocks, 1, counters) if way == "cluster" else (1, blocks, counters)
-
-
-def _divided_axes(first: Emission, second: Emission) -> dict[Axis, int]:
-    """Axes of the partials whose tiles a merge divides, and into how many."""
-    parts = finer_tiles(first.program, first.binding, second.program, second.binding)
-    return {b: n for b, n in parts.values() if n > 1}
 
 
 def _emission(

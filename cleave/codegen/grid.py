@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from cleave.codegen import team
 from cleave.codegen.emission import Emission
@@ -46,6 +46,14 @@ def decode(
         if rest != "0":
             em.writer.line(f"block = {rest};")
     return names
+
+
+def tiles_of(counts: Iterable[Index]) -> Index:
+    """Tiles of a grid, from those along its axes."""
+    total = index(1)
+    for n in counts:
+        total = total * n
+    return total
 
 
 def count_text(em: Emission, count: Index, wish: str) -> str:

@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from math import prod
 
 from cleave.codegen.emission import Emission, Memory
+from cleave.codegen.grid import tiles_of
 from cleave.codegen.team import part_of_block
 from cleave.ir.axis import Axis
-from cleave.ir.index import Index, index
+from cleave.ir.index import Index
 from cleave.kernel import Workspace
 from cleave.tile.check import finer_tiles
 from cleave.tile.program import Program
@@ -115,8 +116,5 @@ def counter_name(program: Program) -> str:
 
 def counter(program: Program, counts: Sequence[Index]) -> Workspace:
     """One counter for each tile of the grid without the outer axes."""
-    size = index(1)
-    for a, count in zip(program.grid, counts, strict=True):
-        if a.kind != "outer":
-            size = size * count
+    size = tiles_of(n for a, n in zip(program.grid, counts, strict=True) if a.kind != "outer")
     return Workspace(counter_name(program), "int32", (size,), zeroed=True)

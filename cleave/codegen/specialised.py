@@ -31,15 +31,13 @@ from cleave.codegen.team import warpgroup
 from cleave.codegen.writer import Writer
 from cleave.errors import CodegenError
 from cleave.ir.graph import Reduce
-from cleave.ir.index import Index, index
-from cleave.target import Facts
+from cleave.ir.index import Index
+from cleave.target import SHARED_OF_THE_SYSTEM, Facts
 from cleave.tile.plan import Binding
 from cleave.tile.program import Contract, Let, Loop, Stmt, Store, TileTerm, Update, statements
 from cleave.tile.skeleton import LOADERS_REGISTERS
 
 NAME = "specialised"
-_OF_THE_SYSTEM = 1024
-"""Bytes of shared memory that every block takes besides its own."""
 
 
 def body(em: Emission, counts: Sequence[Index]) -> None:
@@ -47,12 +45,9 @@ def body(em: Emission, counts: Sequence[Index]) -> None:
 
     There are fewer blocks than tiles: the boxes of a tile are asked for while the one before is computed.
     """
-    total = index(1)
-    for n in counts:
-        total = total * n
     roles, outer, tile = Roles(), em.writer, Writer()
     number, first, turn = (em.names.fresh(n) for n in ("number", "first", "turn"))
-    all_tiles = grid.count_text(em, total, "all_tiles")
+    all_tiles = grid.count_text(em, grid.tiles_of(counts), "all_tiles")
     em.writer = tile
     grid.open_grid(em, grid.decode(em, counts, number=number), "continue;")
     em.roles, em.writer = roles, Writer()
@@ -90,7 +85,7 @@ def blocks_at_once(binding: Binding, shared_bytes: int, facts: Facts) -> int:
     """Blocks that a device runs together, as far as shared memory and registers tell."""
     if binding.warps in LOADERS_REGISTERS:
         return facts.multiprocessors
-    return facts.multiprocessors * max(1, facts.shared_per_multiprocessor // (shared_bytes + _OF_THE_SYSTEM))
+    return facts.multiprocessors * max(1, facts.shared_per_multiprocessor // (shared_bytes + SHARED_OF_THE_SYSTEM))
 
 
 def _for_tiles(outer: Writer, counters: list[str], every: str, parts: Sequence[Writer]) -> None:

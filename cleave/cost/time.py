@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from cleave.cost.program import Work
-from cleave.target import Facts, Target
+from cleave.target import SHARED_OF_THE_SYSTEM, Facts, Target
 from cleave.tile.plan import ONE_LAUNCH, Binding, Merge, Modelled
 from cleave.tile.skeleton import LOADERS_REGISTERS
 
@@ -134,7 +134,7 @@ def resident_blocks(work: Work, binding: Binding, facts: Facts) -> int:
             facts.blocks_per_multiprocessor,
             facts.threads_per_multiprocessor // threads,
             facts.registers // (max(work.registers, 1) * threads),
-            facts.shared_per_multiprocessor // (work.shared_bytes + 1024),  # the system takes 1 KB of each block
+            facts.shared_per_multiprocessor // (work.shared_bytes + SHARED_OF_THE_SYSTEM),
         ),
     )
 

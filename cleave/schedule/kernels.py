@@ -21,7 +21,7 @@ from cleave.schedule.roles import Plan, Role, stored_axes
 from cleave.schedule.sharers import multicast
 from cleave.schedule.splits import base_extent, merge_roles
 from cleave.schedule.variants import Variant
-from cleave.tile.check import finer_tiles
+from cleave.tile.check import divided_axes, finer_tiles
 from cleave.tile.plan import Binding, Mma
 from cleave.tile.program import Contract, Program, program_axes, tile_terms
 from cleave.tile.skeleton import Skeleton, has_warpgroups, refusals
@@ -135,8 +135,7 @@ def one_launch(s: Setting, piece: Piece, first: Kernel) -> list[Kernel] | None:
 def _with_parts(s: Setting, first: Kernel, merge: Kernel) -> list[Kernel] | None:
     """Both kernels, if there is memory for what blocks of a cluster send one another."""
     if s.variant.merge == "cluster":
-        parts = finer_tiles(first.program, first.binding, merge.program, merge.binding)
-        slices = {b: n for b, n in parts.values() if n > 1}
+        slices = divided_axes(first.program, first.binding, merge.program, merge.binding)
         if len(slices) > 1:
             names = ", ".join(a.name for a in slices)
             s.request.reject(f"a merge in a cluster in slices along {names}: allowed is one axis")

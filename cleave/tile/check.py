@@ -112,6 +112,11 @@ def finer_tiles(first: Program, coarse: Binding, second: Program, fine: Binding)
     return out
 
 
+def divided_axes(first: Program, coarse: Binding, second: Program, fine: Binding) -> dict[Axis, int]:
+    """Axes of the partials whose tiles a merge divides, and into how many. Errors: as ``finer_tiles``."""
+    return {b: n for b, n in finer_tiles(first, coarse, second, fine).values() if n > 1}
+
+
 def _check_partial(merge: Program, load: Load, store: Store, ours: Mapping[Axis, Axis]) -> None:
     names = ", ".join(a.name for a in store.once if a.kind != "outer")
     if names:

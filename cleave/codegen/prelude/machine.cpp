@@ -224,14 +224,6 @@ static void refuse_mbarrier(u32 at, int bytes) {
 void note_read(u32 at, int bytes) { check_read(at, bytes); refuse_mbarrier(at, bytes); }
 void note_write(u32 at, int bytes) { machine.clock++; check_write(at, bytes, false); refuse_mbarrier(at, bytes); }
 // ---- blocks of a cluster
-static void cluster_meet() {
-  Fiber& f = self();
-  const int mine = cluster_generation;
-  if (++cluster_arrived == machine.threads * (int)machines.size()) { cluster_arrived = 0; cluster_generation++; machine.progress++; }
-  else while (cluster_generation == mine) yield();
-  f.cluster_epoch++;
-}
-void cluster_barrier() { block_barrier(); cluster_meet(); }
 void cluster_arrive() {
   Fiber& f = self();
   if (f.arrived_in >= 0) fail("thread %d arrives twice at the barrier of the cluster", machine.current);
@@ -245,6 +237,7 @@ void cluster_wait() {
   f.arrived_in = -1;
   f.cluster_epoch++;
 }
+void cluster_barrier() { block_barrier(); cluster_arrive(); cluster_wait(); }
 static const int RANK_STEP = 1 << 20;
 u32 cluster_address(u32 address, int rank) {
   if (rank < 0 || rank >= (int)machines.size()) fail("thread %d reaches for block %d of a cluster of %d", machine.current, rank, (int)machines.size());
