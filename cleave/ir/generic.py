@@ -1,4 +1,4 @@
-"""The generic form of a graph: literal extents become free dims, so that small sizes are small.
+"""The generic form of a graph: literal extents become free dims, so that small sizes are small; and the other way.
 
 A graph over weights of 4096 x 4096 has no small instance; its generic form has. Literals inside index expressions (an
 offset, a stride) stay what they are, and so do constants.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cleave.ir.axis import Axis, rest
+from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph, IndexValue, Output, Term, children, walk
 from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, of, substitute, substitute_pred, symbols_of
 from cleave.ir.renaming import renamed
@@ -55,6 +56,19 @@ def _fresh(name: str, taken: Iterable[str]) -> str:
 def generic_graph(g: Graph, freed: Freed) -> Graph:
     """The graph with free dims in the place of literal extents; axes keep their names."""
     return Rewriting(freed, g.axes).graph(g)
+
+
+def fixed_graph(g: Graph, values: Mapping[str, int]) -> Graph:
+    """The graph with literal extents in the place of some dims: ``n`` -> ``n=4096``. What is no dim of it is left out.
+
+    Errors: a value that the dim can't have.
+    """
+    fixed: dict[Atom, Index] = {}
+    for s in g.symbols:
+        if s.name in values:
+            check_binding(s, values[s.name])
+            fixed[s] = of(Symbol(s.name, values[s.name], values[s.name]))
+    return Rewriting(Freed(fixed, {}), g.axes).graph(g)
 
 
 class Rewriting:

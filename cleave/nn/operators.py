@@ -35,8 +35,8 @@ class Operator:
     """``build`` makes the graph from options and from the dims in ``fixed``, for which a kernel is compiled.
 
     ``dims`` are those that a user may bind, ``resolve`` gives the dims of the graph from them. ``weights`` are the
-    inputs that are parameters of a model: ``search`` may combine them ahead of time. ``meant`` is what the operator is
-    by another name.
+    inputs that are parameters of a model: ``search`` may combine them ahead of time. ``varying`` are the dims that
+    calls of one model differ in: requests, rows, positions. ``meant`` is what the operator is by another name.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Operator:
     fixed: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
     resolve: Callable[[Bindings], dict[str, int]] = field(default=_unchanged)
+    varying: tuple[str, ...] = ("b", "m", "s", "t")
     meant: str = ""
 
     @property
@@ -158,6 +159,7 @@ OPERATORS: dict[str, Operator] = {
             ("d", "e"),
             weights=("wq", "wk", "wv"),
             resolve=heads.alike,
+            varying=("s", "t"),
         ),
         Operator(
             "llama_layer",
@@ -166,6 +168,7 @@ OPERATORS: dict[str, Operator] = {
             ("freq", "group"),
             weights=("norm1", "wq", "wk", "wv", "wo", "norm2", "w1", "w3", "w2"),
             resolve=heads.rotated,
+            varying=("b", "s"),
         ),
         Operator(
             "gpt2_layer",
@@ -173,6 +176,7 @@ OPERATORS: dict[str, Operator] = {
             ("b", "s", "m", "h", "d", "f"),
             ("d",),
             weights=_GPT2_WEIGHTS,
+            varying=("b", "s"),
         ),
         Operator("linear_attention", linear_attention, ("h", "s", "t", "d", "e"), ("d", "e"), resolve=heads.alike),
         Operator("matmul", matmul, ("m", "n", "k"), weights=("b",)),

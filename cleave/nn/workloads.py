@@ -3,6 +3,7 @@
     for w in WORKLOADS:
         graph, dims = w.build()           # at the middle one of its sizes; w.build(0) at the first
         cleave.search(graph, sizes=dims, weights=w.weights)
+        cleave.search(w.graph())          # its weights' extents and heads compiled in
 
 ``NINE`` are the subgraphs of tables 3 and 4 of arXiv 2610.07742, ``EXTENSION`` those of other systems, ``LAYERS`` whole
 decoder layers of the published sizes.
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cleave.ir.generic import fixed_graph
 from cleave.ir.graph import Graph
 from cleave.nn.operators import OPERATORS, instantiate
 
@@ -50,6 +52,24 @@ class Workload:
         """The graph and the values of its dims at one of the sizes, the middle one by default."""
         sizes = self.sizes[len(self.sizes) // 2 if number is None else number]
         return instantiate(self.operator, sizes, **self.options)
+
+    def graph(self) -> Graph:
+        """The graph of the operator that a model compiles: extents of weights, heads and head sizes are literal.
+
+        What differs between the sizes stays a symbol, and so does what calls of one model differ in: requests, rows,
+        positions.
+        """
+        built, _ = self.build()
+        every = [self.build(number)[1] for number in range(len(self.sizes))]
+        varying = OPERATORS[self.operator].varying
+        return fixed_graph(
+            built, {n: v for n, v in every[0].items() if n not in varying and all(dims[n] == v for dims in every)}
+        )
+
+    def dims(self, number: int) -> dict[str, int]:
+        """The values of the symbols of ``graph()`` at one of the sizes."""
+        free = {s.name for s in self.graph().symbols if s.value is None}
+        return {n: v for n, v in self.build(number)[1].items() if n in free}
 
 
 def _rows(axis: str, values: Iterable[int], others: Sizes) -> tuple[Sizes, ...]:
@@ -88,7 +108,8 @@ NINE: tuple[Workload, ...] = (
 
 _QUERIES = (2048, 8192)
 _CAUSAL = {"causal": True}
-_LORA = {"k": 4096, "n": 4096, "r": 16}
+_SQUARE = {"k": 4096, "n": 4096}
+_LORA = {**_SQUARE, "r": 16}
 
 
 def _masked(name: str, options: Mapping[str, Any]) -> Workload:
@@ -114,6 +135,8 @@ EXTENSION: tuple[Workload, ...] = (
     ),
     Workload("lora", "prefill", "lora", ({"m": 4096, **_LORA},), source="Mirage"),
     Workload("lora", "decode", "lora", _rows("m", (1, 16), _LORA), source="Mirage"),
+    Workload("rmsnorm_linear", "prefill", "rmsnorm_matmul", _rows("m", (512, 4096), _SQUARE), source="Mirage"),
+    Workload("rmsnorm_linear", "decode", "rmsnorm_matmul", _rows("m", (1, 16), _SQUARE), source="Mirage"),
     *_both("norm_residual_norm", "norm_residual_norm", "m", {"n": 4096}, "Mirage"),
     *_both("residual_rmsnorm", "residual_rmsnorm", "m", {"n": 4096}, "Mirage"),
     Workload(

@@ -46,7 +46,7 @@ Array = NDArray[Any]
 MAGNITUDE = "{}__magnitude"
 DECIDED = "{}__decided"
 """Names of what an output is measured by."""
-_LEAST_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
+LEAST_EXPONENT = {"float16": -14, "bfloat16": -126, "float32": -126, "float64": -1022}
 _FROBENIUS = {"bfloat16": 8e-3}
 _NEGLIGIBLE = 1e-280
 _SINGLE = 2.0**-13
@@ -153,13 +153,13 @@ def _relative_norm(error: Array, e: Array) -> float:
 
 def _subnormal_rounding(e: Array, dtype: str) -> Array:
     """What rounding alone does to a number below the least normal one: up to all of it."""
-    return np.where(np.abs(e) < 2.0 ** _LEAST_EXPONENT[dtype], ulp(e, dtype) / 2, 0.0)
+    return np.where(np.abs(e) < 2.0 ** LEAST_EXPONENT[dtype], ulp(e, dtype) / 2, 0.0)
 
 
 def ulp(value: Array, dtype: str) -> Array:
     """Distance between neighbours of a storage type at a value (that of the least normal number below it)."""
     _, exponent = np.frexp(np.abs(value))
-    return np.ldexp(1.0, np.maximum(exponent - 1, _LEAST_EXPONENT[dtype]) - MANTISSA_BITS[dtype] + 1)
+    return np.ldexp(1.0, np.maximum(exponent - 1, LEAST_EXPONENT[dtype]) - MANTISSA_BITS[dtype] + 1)
 
 
 # ---- magnitudes
@@ -203,7 +203,7 @@ def _algebra_node(t: Term, made: dict[Term, Term], *, jumps: bool) -> Term:
 
 def least_operand(g: Graph) -> float:
     """The least normal number of the type that kernels may round computed operands to: of float16, if one reads it."""
-    return 2.0 ** _LEAST_EXPONENT["float16"] if any(i.dtype == "float16" for i in g.inputs) else 0.0
+    return 2.0 ** LEAST_EXPONENT["float16"] if any(i.dtype == "float16" for i in g.inputs) else 0.0
 
 
 def _summed(body: Term, made: dict[Term, Term], least: float) -> Term:

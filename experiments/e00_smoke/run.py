@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     parts = options.parts.split(",")
     try:
         if not set(parts) <= set(PARTS):
-            raise CleaveError(f"parts {options.parts!r}: allowed are {', '.join(PARTS)}", location="e00")
+            raise CleaveError(f"parts {options.parts!r}: allowed are {', '.join(PARTS)}")
         if options.stage == "measure":
             return measure(options.minutes, parts)
         from experiments.e00_smoke.search import search

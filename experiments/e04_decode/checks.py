@@ -18,7 +18,8 @@ from cleave.runtime import cuda
 from cleave.tile.plan import Schedule
 from cleave.verify import check_executable
 from experiments.e04_decode.config import GRID, LENGTHS, REPLAYED, TARGET, Operator, Shape
-from experiments.e04_decode.search import candidate_of, described
+from experiments.e04_decode.search import candidate_of
+from experiments.schedules import described
 from experiments.tally import Checked
 
 FROBENIUS = 1e-3
@@ -89,7 +90,7 @@ def _summary(op: Operator, records: Sequence[Record], plan: Plan) -> str:
     own = [r for r in records if r.workload["operator"] == op.name]
     right = sum(r.outcome is Outcome.OK for r in own)
     worst = max((r.check.get("frobenius", 0.0) for r in own), default=0.0)
-    shown = plan if isinstance(plan, str) else described(plan, op.bind())
+    shown = plan if isinstance(plan, str) else described(plan)
     return f"{op.name}: {right} of {len(own)} right, worst {worst:.1e}; {shown}"
 
 
@@ -105,7 +106,7 @@ def _record(w: Running, workload: Shape | Mapping[str, Any], outcome: Outcome, c
             "bind": dict(w.plan.bind),
             "skeleton": k.skeleton,
             "feed": k.feed,
-            "plan": described(w.plan, w.op.bind()),
+            "plan": described(w.plan),
         },
         check=check,
         details={"resources": [str(r) for r in w.run.resources]},

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from cleave.codegen.compile import compile_many
-from cleave.codegen.generate import generate
 from cleave.config import Ablation, Config
 from cleave.errors import CleaveError, ScheduleError
 from cleave.schedule import schedule
@@ -16,7 +14,8 @@ from cleave.target import Target
 from cleave.tile.plan import Feed, Schedule
 from cleave.tile.skeleton import SKELETONS
 from experiments.e04_decode.config import TARGET, Operator, Shape
-from experiments.e04_decode.search import candidate_of, split_counts
+from experiments.e04_decode.search import candidate_of
+from experiments.schedules import compiled, different, microseconds, split_counts, tiling
 
 
 @dataclass(frozen=True)
@@ -55,20 +54,11 @@ def plan_operator(op: Operator, graph: str) -> Schedule | str:
     return plan
 
 
-def compiled(plans: Sequence[Schedule]) -> None:
-    """Fill the cache; what does not compile is found again, and named, where it is used."""
-    for plan in plans:
-        try:
-            compile_many([(k, TARGET) for k in generate(plan).kernels], processes=1)
-        except CleaveError:
-            continue
-
-
 def contenders(graph: str, axis: str, dims: Shape, count: int) -> list[Schedule]:
     """The first ones by modelled time, rings aside: two fifths of the skeleton that the model prefers, a quarter of the
     other one; the best of each feed and of each instruction; and the best of them with other rings."""
     ranked = sorted(around(graph, axis, dims, count), key=microseconds)
-    shapes = different(ranked, lambda s: (s.kernels[0].skeleton, s.merge, *split_counts(s, dims), tiling(s)))
+    shapes = different(ranked, lambda s: (s.kernels[0].skeleton, s.merge, *split_counts(s), tiling(s.kernels[0])))
     preferred = [s for s in shapes if s.kernels[0].skeleton == ranked[0].kernels[0].skeleton]
     others = [s for s in shapes if s.kernels[0].skeleton != ranked[0].kernels[0].skeleton]
     mixed = [*preferred[: 2 * count // 5], *others[: count // 4], *ranked]
@@ -84,21 +74,3 @@ def around(graph: str, axis: str, dims: Shape, count: int) -> Iterator[Schedule]
         for feed in feeds:
             with suppress(ScheduleError):  # few rows are not for every skeleton
                 yield from schedule(c, target, dims, skeleton=skeleton.name, feed=feed, keep=2 * count)
-
-
-def microseconds(s: Schedule) -> float:
-    return s.modelled.microseconds if s.modelled else 0.0
-
-
-def tiling(s: Schedule) -> tuple[object, ...]:
-    """How a block and its warps divide their work."""
-    b = s.kernels[0].binding
-    return (b.teams, b.warps, b.row_tiles, b.mma, *sorted((a.name, n) for a, n in b.tiles.items()))
-
-
-def different(ranked: Sequence[Schedule], key: Callable[[Schedule], object]) -> list[Schedule]:
-    """The first of each key."""
-    kept: dict[object, Schedule] = {}
-    for s in ranked:
-        kept.setdefault(key(s), s)
-    return list(kept.values())

@@ -135,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
     parts = options.parts.split(",")
     try:
         if not set(parts) <= set(PARTS):
-            raise CleaveError(f"parts {options.parts!r}: allowed are {', '.join(PARTS)}", location="e04")
+            raise CleaveError(f"parts {options.parts!r}: allowed are {', '.join(PARTS)}")
         if options.stage == "measure":
             return measure(options.minutes, parts, options.tried)
         from experiments.e04_decode.search import search

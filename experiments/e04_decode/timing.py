@@ -18,7 +18,7 @@ from cleave.runtime.timing import Contender, Timing, rotation, time_contenders
 from cleave.tile.plan import Schedule
 from experiments.e04_decode.config import Shape, Timed
 from experiments.e04_decode.plans import Planned
-from experiments.e04_decode.search import described
+from experiments.schedules import described, row
 from experiments.tally import Checked
 
 WHOLE_ERROR = 2e-3
@@ -157,8 +157,8 @@ def _timed(name: str, dims: Shape, planned: Planned, baselines: Baselines, goal:
     for contender, t in times.items():
         out.records.append(_record(name, dims, contender, t, least, chosen.get(contender)))
         out.records[-1].details["baselines without a kernel"] = dict(baselines.refused)
-    out.lines.append(_line(name, times, least / times["cleave"].median, goal, described(best.plan, dims)))
-    shown = [f"{1e6 * trials[str(n)].median:7.2f} {described(o.plan, dims)}" for n, o in enumerate(ours)]
+    out.lines.append(_line(name, times, least / times["cleave"].median, goal, described(best.plan)))
+    shown = [f"{1e6 * trials[str(n)].median:7.2f} {described(o.plan)}" for n, o in enumerate(ours)]
     out.lines += [f"    {line}" for line in sorted(shown)]
     out.lines += [f"    no kernel of {baseline}: {why}" for baseline, why in baselines.refused.items()]
     return out
@@ -169,8 +169,8 @@ def _kept(name: str, plan: Schedule, dims: Shape, baselines: Baselines, out: Che
     try:
         return _made(plan, baselines)
     except CleaveError as error:
-        row = {"operator": name, **dims, "schedule": described(plan, dims)}
-        out.records.append(Record(workload=row, outcome=Outcome.WRONG, check={"error": str(error)}))
+        bad = {"operator": name, **dims, "schedule": described(plan)}
+        out.records.append(Record(workload=bad, outcome=Outcome.WRONG, check={"error": str(error)}))
         return None
 
 
@@ -194,28 +194,11 @@ def _made(plan: Schedule, baselines: Baselines) -> Ours:
 
 
 def _record(name: str, dims: Shape, contender: str, t: Timing, least: float, ours: Ours | None) -> Record:
-    plan: dict[str, Any] = {}
-    if ours is not None:
-        k = ours.plan.kernels[0]
-        plan = {
-            "skeleton": k.skeleton,
-            "feed": k.feed,
-            "merge": ours.plan.merge,
-            "bind": dict(ours.plan.bind),
-            "tiles": {a.name: n for a, n in k.binding.tiles.items()},
-            "rows": [a.name for a in k.binding.rows],
-            "warps": k.binding.warps,
-            "teams": k.binding.teams,
-            "row_tiles": k.binding.row_tiles,
-            "mma": k.binding.mma,
-            "stages": k.binding.stages,
-            "modelled_us": ours.plan.modelled.microseconds if ours.plan.modelled else None,
-        }
     return Record(
         workload={"operator": name, "contender": contender, "cold": True, **dims},
         outcome=Outcome.OK,
         candidate={"name": ours.plan.candidate} if ours is not None else {},
-        schedule=plan,
+        schedule={} if ours is None else row(ours.plan),
         check={"distance": ours.error} if ours is not None else {},
         quantiles={q: 1e6 * v for q, v in t.as_dict().items() if q.startswith("q")},
         details={"regime": t.regime, "ratio": least / t.median},

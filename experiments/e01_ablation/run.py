@@ -1,0 +1,160 @@
+"""The nine subgraphs of the paper and others: every point checked, and timed against the best of all baselines."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from cleave.environment import commit, environment
+from cleave.errors import CleaveError
+from cleave.records import Outcome, Record, read
+from experiments.e01_ablation.config import RECORDS, SETS, Point, points
+from experiments.e01_ablation.summary import measured_points, ratios, table
+from experiments.tally import Tally
+
+PARTS = ("times", "checks")
+BATCH = 16
+"""Points that are planned and compiled beside one another, before any of them is measured."""
+SECONDS_A_POINT = {"off": 120.0, "default": 300.0, "max-autotune": 600.0}
+
+
+def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
+    """Plan and compile some points, measure them, go on with the next; ends by itself before the limit."""
+    from cleave.runtime.device import properties
+    from cleave.runtime.watchdog import Worker
+
+    start = time.monotonic()
+    gpu = properties().as_dict()
+    stamp = environment(gpu, apart_from=[_relative(RECORDS)])
+    command = f"python -m experiments run e01 measure {' '.join(options.given)}"
+    tally = Tally(RECORDS, gpu, command, start + 60 * options.minutes - 10, stamp)
+    lines: list[str] = []
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool, Worker() as worker:
+        for part in options.parts:
+            lines += _part(part, chosen, options, tally, pool, worker)
+    print(f"{tally.rows} rows, {tally.bad} bad; {tally.left_out} points left out for want of time")
+    print(f"{time.monotonic() - start:.0f} s\n" + "\n".join(lines))
+    return 1 if tally.bad or tally.left_out else 0
+
+
+def _part(
+    part: str, chosen: Sequence[Point], options: argparse.Namespace, tally: Tally, pool: Any, worker: Any
+) -> list[str]:
+    """One part over all points. Returns the lines that come last."""
+    file = f"{part}.jsonl"
+    mode = options.compile if part == "times" else "off"
+    done = measured_points(_records(file), tally.environment["commit"], mode) if options.resume else set[str]()
+    left = iter([p for p in chosen if p.name not in done])
+    lines: list[str] = []
+    while batch := list(islice(left, BATCH)):
+        lines += _batch(part, batch, options, tally, pool, worker)
+    if part == "checks":
+        return [f"falls to an unfused graph: {line}" for line in lines] or ["no point falls to an unfused graph"]
+    return [*lines, *table(ratios(_records(file), tally.environment["commit"]))]
+
+
+def _batch(
+    part: str, batch: Sequence[Point], options: argparse.Namespace, tally: Tally, pool: Any, worker: Any
+) -> list[str]:
+    from experiments.e01_ablation.plans import plan
+    from experiments.e01_ablation.point import check_point, time_point
+
+    if tally.deadline - time.monotonic() < 5:
+        tally.left_out += len(batch)
+        return []
+    began = time.monotonic()
+    plans = plan(pool, batch, options.tried if part == "times" else 1)
+    print(f"planned and compiled {len(batch)} points in {time.monotonic() - began:.0f} s", flush=True)
+    lines: list[str] = []
+    mode = options.compile if part == "times" else "off"
+    for point, planned in zip(batch, plans, strict=True):
+        if part == "checks" and planned.unfused:
+            lines.append(f"{point.name} {'; '.join(planned.refused) if not planned.tried else ''}".rstrip())
+        if not planned.tried:
+            why = {"error": "; ".join(planned.refused) or "no candidate has a schedule"}
+            row = {**point.row, "compile": mode}
+            tally.add(f"{part}.jsonl", Record(workload=row, outcome=Outcome.REFUSED, check=why))
+            continue
+        job = time_point if part == "times" else check_point
+        row = {**point.row, "compile": mode}
+        shown = tally.run(
+            worker, f"{part}.jsonl", point.name, job, point, planned, mode, seconds=SECONDS_A_POINT[mode], workload=row
+        )
+        lines += [line for line in shown if part == "times" and not line.startswith(" ")]
+    return lines
+
+
+def _records(file: str) -> list[Record]:
+    path = RECORDS / file
+    if not path.exists():
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a line that a crash cut off
+        return list(read(path))
+
+
+def _relative(path: Path) -> str:
+    """As the stamp of a commit leaves it out."""
+    return str(path.relative_to(Path(__file__).parents[2]))
+
+
+def report() -> int:
+    """Print what the records of this commit add up to."""
+    print("\n".join(table(ratios(_records("times.jsonl"), commit(apart_from=[_relative(RECORDS)])))) or "no records")
+    return 0
+
+
+def select(options: argparse.Namespace) -> tuple[Point, ...]:
+    """The points that options name. Errors: an expression that is none, or that no point meets."""
+    try:
+        wanted = re.compile(options.points)
+    except re.error as error:
+        raise CleaveError(f"--points {options.points!r}: {error}") from None
+    chosen = tuple(p for p in points(SETS[options.set]) if wanted.search(p.name))
+    if not chosen:
+        example = points(SETS[options.set])[0].name
+        raise CleaveError(f"--points {options.points!r}: no point's name has it; one is {example!r}")
+    return chosen
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m experiments run e01", description=__doc__)
+    made.add_argument("stage", choices=("search", "measure", "report"))
+    made.add_argument("--set", choices=tuple(SETS), default="nine", help="the paper's subgraphs, the others, or all")
+    made.add_argument("--points", default="", help="an expression that is looked for in names of points")
+    made.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
+    made.add_argument("--tried", type=int, default=6, help="schedules compiled and timed at each point")
+    made.add_argument("--parts", default="times", help=f"of {', '.join(PARTS)}, separated by commas")
+    made.add_argument("--compile", choices=tuple(SECONDS_A_POINT), default="default", help="torch.compile of baselines")
+    made.add_argument("--resume", action="store_true", help="skip points that this commit has measured")
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    options = parser().parse_args(argv)
+    options.given = list(argv)[1:]
+    options.parts = options.parts.split(",")
+    try:
+        if not set(options.parts) <= set(PARTS):
+            raise CleaveError(f"parts {','.join(options.parts)!r}: allowed are {', '.join(PARTS)}")
+        if options.tried < 1:
+            raise CleaveError(f"tried {options.tried}: allowed is >= 1")
+        if options.stage == "report":
+            return report()
+        if options.stage == "measure":
+            return measure(select(options), options)
+        from experiments.e01_ablation.search import search
+
+        return search(tuple({str(p.workload): p.workload for p in select(options)}.values()))
+    except CleaveError as error:
+        print(f"e01: {error}", file=sys.stderr)
+        return error.exit_code

@@ -1,0 +1,89 @@
+"""What the records of e01 add up to: a ratio a point, geometric means over points, subgraphs and phases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+from cleave.records import Outcome, Record
+from experiments.e01_ablation.config import MEAN_GOAL, SUBGRAPH_GOAL
+
+PHASES = ("prefill", "decode")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Time of the best baseline over ours at one point."""
+
+    point: str
+    subgraph: str
+    phase: str
+    nine: bool
+    value: float
+
+
+def is_of(r: Record, commit: Mapping[str, object] | None) -> bool:
+    """Whether a record was made by a commit, changes included."""
+    return r.environment.get("commit") == commit
+
+
+def measured_points(records: Iterable[Record], commit: Mapping[str, object] | None, mode: str) -> set[str]:
+    """Points that need not be measured again: with a record of this commit and of this mode of torch.compile."""
+    return {r.workload["point"] for r in records if is_of(r, commit) and r.workload.get("compile") == mode}
+
+
+def ratios(records: Iterable[Record], commit: Mapping[str, object] | None) -> list[Ratio]:
+    """One a point: against the best of the baselines of all modes of torch.compile, each as in its own run."""
+    best: dict[str, Ratio] = {}
+    newest: dict[tuple[str, str], Ratio] = {}
+    for r in records:
+        w = r.workload
+        if w.get("contender") == "cleave" and r.outcome is Outcome.OK and r.quantiles and is_of(r, commit):
+            made = Ratio(w["point"], w["subgraph"], w["phase"], w["nine"], r.details["ratio"])
+            newest[w["point"], w["compile"]] = made
+    for made in newest.values():
+        if made.point not in best or made.value < best[made.point].value:
+            best[made.point] = made
+    return list(best.values())
+
+
+def mean(values: Iterable[float]) -> float:
+    """Geometric."""
+    logs = [log(v) for v in values]
+    return exp(sum(logs) / len(logs))
+
+
+def table(found: Sequence[Ratio]) -> list[str]:
+    """Means of subgraphs, and over them: prefill, decode, both."""
+    lines: list[str] = []
+    for title, chosen in (("nine", [r for r in found if r.nine]), ("extension", [r for r in found if not r.nine])):
+        if chosen:
+            lines += _lines(title, chosen)
+    return lines
+
+
+def _lines(title: str, found: Sequence[Ratio]) -> list[str]:
+    names = list(dict.fromkeys(r.subgraph for r in found))
+    lines = [f"{title}: {len(found)} points; best baseline / cleave, geometric means"]
+    lines.append(f"{'':22}" + "".join(f"{phase:>9}" for phase in (*PHASES, "all")))
+    for name in names:
+        own = [r for r in found if r.subgraph == name]
+        missed = ", missed" if mean(r.value for r in own) < SUBGRAPH_GOAL else ""
+        lines.append(f"{name:22}" + _columns([own], missed))
+    groups = [[r for r in found if r.subgraph == name] for name in names]
+    whole = mean(mean(r.value for r in own) for own in groups)
+    missed = ", missed" if title == "nine" and whole < MEAN_GOAL else ""
+    goal = f" (goal {MEAN_GOAL:g}{missed})" if title == "nine" else ""
+    lines.append(f"{'over subgraphs':22}" + _columns(groups, goal))
+    return lines
+
+
+def _columns(groups: Sequence[Sequence[Ratio]], remark: str) -> str:
+    """Means over groups of the means of each: of prefill, of decode, of all points."""
+    cells: list[str] = []
+    for phase in (*PHASES, None):
+        kept = [[r.value for r in own if phase in (None, r.phase)] for own in groups]
+        values = [mean(own) for own in kept if own]
+        cells.append(f"{mean(values):9.3f}" if values else f"{'-':>9}")
+    return "".join(cells) + remark

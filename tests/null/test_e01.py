@@ -1,0 +1,405 @@
+"""The experiment e01 without a GPU: its candidates are current, its baselines right, its points checked and counted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import experiments.e01_ablation.run as runner
+from cleave.candidate import as_written
+from cleave.errors import CleaveError
+from cleave.ir.interp import interpret
+from cleave.nn.workloads import EXTENSION, NINE, Workload
+from cleave.records import Outcome, Record, read
+from cleave.runtime.timing import Contender, Timing
+from cleave.schedule import schedule
+from cleave.target import Target
+from cleave.tile.interp import run_schedule
+from experiments.e01_ablation import attention
+from experiments.e01_ablation.baselines import baselines
+from experiments.e01_ablation.config import GOALS, SETS, Point, file_of, points
+from experiments.e01_ablation.plans import Made, Planned, best, plan
+from experiments.e01_ablation.point import Laboratory, checked, drawn, timed
+from experiments.e01_ablation.summary import Ratio, mean, measured_points, ratios, table
+from experiments.schedules import described, parts
+from experiments.tally import Checked
+
+torch = pytest.importorskip("torch")
+
+# ---- points
+
+
+def test_there_are_111_points_of_nine_subgraphs() -> None:
+    nine = points(NINE)
+    assert len(nine) == 111 and len({p.subgraph for p in nine}) == 9
+    every = points(SETS["all"])
+    assert len({p.name for p in every}) == len(every)
+    assert len({file_of(w) for w in SETS["all"]}) == len(SETS["all"])
+
+
+def test_every_goal_is_of_a_point() -> None:
+    names = {name for p in points(SETS["all"]) for name in (p.name, str(p.workload))}
+    assert set(GOALS) <= names
+    with_goal = {p.subgraph for p in points(EXTENSION) if p.goal}
+    assert {"soft cap", "window 1024", "softmax", "softmax_matmul", "lora", "rmsnorm_linear"} <= with_goal
+
+
+def test_names_say_what_differs() -> None:
+    names = [p.name for p in points(SETS["all"])]
+    assert {"matmul prefill m256", "mha d64 decode s16", "mla decode t1024", "lora prefill m4096"} <= set(names)
+
+
+@pytest.mark.parametrize("w", SETS["all"], ids=str)
+def test_candidates_are_those_of_the_graph(w: Workload) -> None:
+    assert json.loads(file_of(w).read_text())["origin"] == w.graph().text()
+
+
+def test_extents_of_a_model_are_literal() -> None:
+    matmul, mla = NINE[0], NINE[-1]
+    assert matmul.dims(0) == {"m": 256} and mla.dims(0) == {"b": 128, "t": 1024}
+    assert {s.name: s.value for s in mla.graph().symbols if s.value} == {"h": 128, "r": 512, "p": 64}
+
+
+# ---- baselines
+
+SMALL: Mapping[str, Mapping[str, int]] = {
+    "matmul": {"m": 3, "k": 5, "n": 4},
+    "matmul_matmul": {"h": 2, "s": 3, "t": 5, "d": 4, "e": 4},
+    "matmul_rowsum": {"m": 3, "k": 5, "n": 4},
+    "swiglu": {"m": 3, "k": 5, "n": 4},
+    "rmsnorm_matmul": {"m": 3, "k": 5, "n": 4},
+    "mha": {"b": 2, "h": 3, "s": 5, "t": 5, "d": 4},
+    "gqa": {"b": 2, "h": 6, "kv_heads": 2, "s": 3, "t": 5, "d": 4},
+    "mqa": {"b": 2, "h": 3, "s": 2, "t": 5, "d": 4},
+    "mla": {"b": 1, "h": 3, "s": 2, "t": 5, "d": 6, "e": 4},
+    "mla_decode": {"b": 2, "h": 3, "t": 5, "r": 6, "p": 4},
+    "qk_norm_attention": {"b": 2, "h": 4, "kv_heads": 2, "s": 5, "t": 5, "d": 4},
+    "rope_attention": {"b": 2, "h": 4, "kv_heads": 2, "s": 5, "t": 5, "d": 4},
+    "qkv_attention": {"h": 3, "s": 2, "t": 5, "m": 7, "d": 4},
+    "lora": {"m": 3, "k": 5, "n": 4, "r": 2},
+    "norm_residual_norm": {"m": 3, "n": 5},
+    "residual_rmsnorm": {"m": 3, "n": 5},
+    "quantised_matmul": {"m": 3, "k": 5, "n": 4},
+    "mla_projected": {"b": 2, "h": 3, "d": 4, "t": 5, "r": 6, "p": 2},
+    "softmax": {"m": 3, "n": 5},
+    "softmax_matmul": {"m": 3, "k": 5, "n": 4},
+    "layernorm_linear": {"m": 3, "k": 5, "n": 4},
+    "linear_attention": {"h": 2, "s": 3, "t": 5, "d": 4, "e": 4},
+}
+OPERATORS = list({(w.operator, str(dict(w.options))): w for w in SETS["all"] if w.operator in SMALL}.values())
+
+
+def small(w: Workload) -> Point:
+    options = {**w.options, **({"window": 3} if "window" in w.options else {})}
+    return Point(replace(w, sizes=(SMALL[w.operator],), options=options), 0)
+
+
+@pytest.fixture
+def backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a CPU has."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    monkeypatch.setattr(attention, "BACKENDS", {"math": "MATH"})
+    monkeypatch.setattr(attention, "compiled_flex", lambda: flex_attention)
+
+
+@pytest.mark.usefixtures("backends")
+@pytest.mark.parametrize("w", OPERATORS, ids=lambda w: f"{w.operator} {dict(w.options)}")
+def test_baselines_are_the_operator(w: Workload) -> None:
+    p = small(w)
+    g = p.graph
+    every = {**p.dims, **{s.name: s.value for s in g.symbols if s.value is not None}}
+    x = {n: t.float() for n, t in drawn(g, every, w.weights, "cpu", seed=3).items()}
+    expected = interpret(g, {n: t.double().numpy() for n, t in x.items()}, every)
+    found = baselines(w.operator, p.workload.options, every)
+    assert "eager" in found or w.operator == "matmul"
+    for name, baseline in found.items():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*flex_attention called without torch.compile.*")
+            outputs = baseline.run(x if baseline.before is None else {**x, **baseline.before(x)})
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        for o, y in zip(g.outputs, outputs, strict=True):
+            np.testing.assert_allclose(y.numpy(), expected[o.name], rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+def test_every_operator_but_routing_has_a_baseline() -> None:
+    assert {w.operator for w in SETS["all"]} - set(SMALL) == {"moe_routing"}
+
+
+def test_an_option_without_a_baseline_is_refused() -> None:
+    with pytest.raises(CleaveError, match=r"^mha: no baseline has the option 'alibi'$"):
+        baselines("mha", {"alibi": True}, {})
+
+
+# ---- a point
+
+ROWS = tuple({"m": m, "k": 48, "n": 24} for m in (20, 5))
+RIGHT = Workload("softmax_matmul", "decode", "softmax_matmul", ROWS)
+
+
+def planned(point: Point, count: int = 2) -> Planned:
+    found = best(schedule(as_written(point.graph), Target("sm_90a"), point.dims), count)
+    return Planned(tuple(Made(s, SimpleNamespace()) for s in found), min(len(parts(s)) for s in found))  # type: ignore[arg-type]
+
+
+def on_the_interpreter(made: Made) -> Callable[..., None]:
+    def run(out: Mapping[str, Any], **inputs: Any) -> None:
+        dims = {"m": inputs["x"].shape[0], "k": 48, "n": 24}
+        found = run_schedule(made.schedule, {n: x.numpy() for n, x in inputs.items()}, dims, rounding="storage")
+        for name, x in out.items():
+            x.copy_(torch.from_numpy(found[name]))
+
+    return run
+
+
+def clock(seconds: Mapping[str, float]) -> Callable[..., dict[str, Timing]]:
+    def time_contenders(contenders: Sequence[Contender], *, samples: int = 20) -> dict[str, Timing]:
+        for c in contenders:
+            for call in c.calls:
+                call()
+        return {c.name: Timing(c.name, "burst", 1, (seconds.get(c.name, 9e-6),) * samples) for c in contenders}
+
+    return time_contenders
+
+
+def laboratory(seconds: Mapping[str, float], **more: Any) -> Laboratory:
+    return replace(Laboratory("cpu", on_the_interpreter, clock(seconds), lambda run, mode: run, 2), **more)
+
+
+def test_a_point_is_checked_and_timed() -> None:
+    point = Point(RIGHT, 0)
+    lab = laboratory({"schedule 0": 3e-6, "schedule 1": 2e-6, "eager": 5e-6, "reassociated": 4e-6})
+    out = timed(point, planned(point), "default", lab)
+    assert all(r.outcome is Outcome.OK for r in out.records)
+    times = {r.workload["contender"]: r for r in out.records}
+    assert set(times) == {
+        *("cleave", "schedule 0", "eager", "reassociated"),
+        *("compile: eager", "compile: reassociated"),
+    }
+    ours = times["cleave"]
+    assert ours.details["ratio"] == pytest.approx(2.0) and ours.details["best_baseline"] == "reassociated"
+    assert ours.check["passed"] and ours.quantiles["q50"] == pytest.approx(2.0) and ours.schedule["skeleton"]
+    assert times["compile: eager"].details["samples"] == 3 and times["eager"].details["samples"] == 20
+    assert "ratio 2.000" in out.lines[0] and "reassociated" in out.lines[0]
+
+
+def test_a_wrong_schedule_is_a_row_and_not_timed() -> None:
+    point = Point(RIGHT, 0)
+
+    def executable(made: Made) -> Any:
+        run = on_the_interpreter(made)
+
+        def wrong(out: Mapping[str, Any], **inputs: Any) -> None:
+            run(out, **inputs)
+            out["out"][-1, -1] = float("nan")  # not written
+
+        return wrong
+
+    out = timed(point, planned(point), "off", laboratory({}, executable=executable))
+    assert [r.outcome for r in out.records] == [Outcome.WRONG, Outcome.WRONG, Outcome.REFUSED]
+    assert "no schedule is right" in out.lines[0]
+
+
+def test_a_schedule_that_replays_spoil_is_a_row() -> None:
+    point, calls = Point(RIGHT, 0), [0]
+
+    def executable(made: Made) -> Any:
+        run = on_the_interpreter(made)
+
+        def spoilt(out: Mapping[str, Any], **inputs: Any) -> None:
+            run(out, **inputs)
+            calls[0] += 1
+            if calls[0] > 5:
+                out["out"][0, 0] += 1.0
+
+        return spoilt
+
+    out = timed(point, planned(point, 1), "off", laboratory({}, executable=executable))
+    assert out.records[-1].outcome is Outcome.WRONG and out.records[-1].check["error"].startswith("after timing: ")
+
+
+def test_a_baseline_that_torch_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiler(run: Any, mode: str) -> Any:
+        def fails(x: Any) -> Any:
+            raise RuntimeError("no such backend\nand more")
+
+        return fails
+
+    point = Point(RIGHT, 0)
+    out = timed(point, planned(point, 1), "max-autotune", laboratory({}, compiler=compiler))
+    (ours,) = (r for r in out.records if r.workload["contender"] == "cleave")
+    assert ours.details["refused"]["max-autotune: eager"] == "RuntimeError: no such backend"
+
+
+def test_a_check_says_what_is_not_fused() -> None:
+    point = Point(RIGHT, 0)
+    plans = planned(point)
+    out = checked(point, plans, "off", laboratory({}))
+    assert [r.outcome for r in out.records] == [Outcome.OK] and not out.records[0].details["unfused"]
+    out = checked(point, replace(plans, fewest=0), "off", laboratory({}))
+    assert out.records[0].details["unfused"] and out.lines[0].endswith("1 kernels, 0 would do")
+
+
+# ---- plans
+
+
+class Inline(Executor):
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+def test_plans_are_of_every_candidate_and_few_of_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.e01_ablation.plans.compile_many", lambda jobs, processes: [])
+    point = next(p for p in points(NINE) if p.name == "matmul decode m16")
+    (found,) = plan(Inline(), [point], 6)
+    assert len(found.tried) == 6 and all(m.source is not None for m in found.tried)
+    modelled = [m.schedule.modelled.microseconds for m in found.tried if m.schedule.modelled]
+    assert modelled == sorted(modelled) and found.fewest == 1 and not found.unfused
+    assert len({described(m.schedule) for m in found.tried}) == 6
+
+
+def test_what_no_candidate_can_do_says_why() -> None:
+    point = next(p for p in points(EXTENSION) if p.workload.operator == "moe_routing")
+    (found,) = plan(Inline(), [point], 2)
+    assert not found.tried and found.refused and found.unfused
+
+
+# ---- the run
+
+
+def row(point: str, value: float, *, mode: str = "off", subgraph: str = "a", **more: Any) -> Record:
+    workload = {"point": point, "subgraph": subgraph, "phase": "prefill", "nine": True, "compile": mode}
+    return Record(
+        workload={**workload, "contender": "cleave", **more},
+        outcome=Outcome.OK,
+        quantiles={"q50": 1.0},
+        details={"ratio": value},
+        environment={"commit": {"id": "1", "dirty": False}},
+    )
+
+
+def test_means_are_over_subgraphs_of_means_over_points() -> None:
+    commit = {"id": "1", "dirty": False}
+    records = [row("a1", 1.0), row("a2", 4.0), row("a2", 9.0, contender="eager"), row("b1", 8.0, subgraph="b")]
+    found = ratios([*records, row("b1", 2.0, subgraph="b", mode="default")], commit)
+    assert {r.point: r.value for r in found} == {"a1": 1.0, "a2": 4.0, "b1": 2.0}
+    assert not ratios(records, {"id": "2", "dirty": False})
+    lines = table([*found, Ratio("b2", "b", "decode", True, 8.0)])
+    assert lines[2].split() == ["a", "2.000", "-", "2.000"]
+    assert lines[3].split() == ["b", "2.000", "8.000", "4.000"]
+    assert lines[4].split()[:5] == ["over", "subgraphs", "2.000", "8.000", f"{mean([2.0, 4.0]):.3f}"]
+    assert lines[4].endswith("(goal 1.6)")
+
+
+def test_a_mean_below_one_is_missed() -> None:
+    (*_, own, whole) = table([Ratio("a1", "a", "prefill", True, 0.9)])
+    assert own.endswith(", missed") and whole.endswith("(goal 1.6, missed)")
+
+
+def test_points_are_resumed_by_commit_and_mode() -> None:
+    commit = {"id": "1", "dirty": False}
+    records = [row("a1", 1.0), row("a2", 1.0, mode="default")]
+    assert measured_points(records, commit, "off") == {"a1"}
+    assert measured_points(records, {"id": "1", "dirty": True}, "off") == set()
+
+
+class FakeWorker:
+    """Every job gives one record of its point."""
+
+    def __enter__(self) -> FakeWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(self, job: Any, point: Point, plans: Planned, mode: str, *, seconds: float) -> Any:
+        from cleave.runtime.watchdog import Limited
+        from cleave.runtime.watchdog import Outcome as Ended
+
+        if point.name.endswith("m512"):
+            return Limited(Ended.TIMEOUT, message="30 s")
+        made = Record(
+            workload={**point.row, "compile": mode, "contender": "cleave"},
+            outcome=Outcome.OK,
+            quantiles={"q50": 1.0},
+            details={"ratio": 2.0},
+        )
+        return Limited(Ended.OK, Checked([made], [f"{point.name} ratio 2.000", "    more"]), seconds=1.0)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without a GPU that says that it has one."""
+    import cleave.runtime.device
+    import cleave.runtime.watchdog
+    import experiments.e01_ablation.plans as plans
+
+    properties = SimpleNamespace(as_dict=lambda: {"name": "a GPU"})
+    monkeypatch.setattr(cleave.runtime.device, "properties", lambda: properties)
+    monkeypatch.setattr(cleave.runtime.watchdog, "Worker", FakeWorker)
+    monkeypatch.setattr(plans, "plan", lambda pool, batch, tried: [Planned((None,), 0) for _ in batch])  # type: ignore[arg-type]
+    monkeypatch.setattr(Planned, "unfused", property(lambda _: True))
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda mp_context: FakeWorker())
+    monkeypatch.setattr(runner, "RECORDS", tmp_path)
+    monkeypatch.setattr(runner, "_relative", lambda path: "records")
+    return tmp_path
+
+
+def names(path: Path) -> list[str]:
+    return [r.workload["point"] for r in read(path)]
+
+
+def test_measure_writes_records_and_goes_on_where_it_stopped(
+    machine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["measure", "--points", "^matmul prefill", "--compile", "off", "--resume"]
+    assert runner.main(given) == 1  # one ran out of time
+    said = capsys.readouterr().out
+    assert "5 rows, 1 bad; 0 points left out" in said and "nine: 4 points" in said and "    more" in said
+    assert said.rstrip().splitlines()[-1].startswith("over subgraphs")
+    assert names(machine / "times.jsonl") == [f"matmul prefill m{m}" for m in (256, 512, 1024, 2048, 4096)]
+    rows = list(read(machine / "times.jsonl"))
+    assert rows[0].details["command"].endswith("run e01 measure --points ^matmul prefill --compile off --resume")
+    assert [r.outcome for r in rows if r.workload["point"].endswith("m512")] == [Outcome.TIMEOUT]
+    assert runner.main(given) == 0
+    assert len(names(machine / "times.jsonl")) == 5
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    assert runner.main([*given[:3], "--minutes", "0.1"]) == 1  # another mode of torch.compile, and no time
+    assert len(names(machine / "times.jsonl")) == 5
+    assert "5 points left out" in capsys.readouterr().out
+
+
+def test_checks_end_with_what_is_not_fused(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.main(["measure", "--points", "^mla decode", "--parts", "checks"]) == 0
+    assert len(names(machine / "checks.jsonl")) == 3
+    assert capsys.readouterr().out.rstrip().splitlines()[-1] == "falls to an unfused graph: mla decode t4096"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["measure", "--points", "("], "e01: --points '(': "),
+        (["measure", "--points", "nothing"], "e01: --points 'nothing': no point's name has it; one is 'matmul prefill"),
+        (["measure", "--parts", "all"], "e01: parts 'all': allowed are times, checks"),
+        (["measure", "--tried", "0"], "e01: tried 0: allowed is >= 1"),
+    ],
+)
+def test_bad_options_are_one_line(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.main(argv) == 2
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_set_is_one_of_three() -> None:
+    assert isinstance(runner.parser(), argparse.ArgumentParser) and set(SETS) == {"nine", "extension", "all"}
