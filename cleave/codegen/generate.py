@@ -192,10 +192,8 @@ def _emission(
         raise CodegenError(
             f"skeleton {plan.skeleton!r}: emitted are {', '.join(SKELETONS)}", location=f"kernel {plan.program.name}"
         )
-    multiples = {c.symbol.name: c.multiple for c in schedule.chunks}
-    em = Emission(
-        plan.program, plan.binding, plan.chain, schedule.bind, memory, multiples, writer, names, parameters, shared
-    )
+    facts = schedule.bind, memory, schedule.multiples
+    em = Emission(plan.program, plan.binding, plan.chain, *facts, writer, names, parameters, shared)
     em.feed = plan.feed
     teams = plan.binding.teams
     if em.used_rows > em.block_rows:

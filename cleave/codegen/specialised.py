@@ -49,7 +49,7 @@ def body(em: Emission, counts: Sequence[Index]) -> None:
     number, first, turn = (em.names.fresh(n) for n in ("number", "first", "turn"))
     all_tiles = grid.count_text(em, grid.tiles_of(counts), "all_tiles")
     em.writer = tile
-    grid.open_grid(em, grid.decode(em, counts, number=number), "continue;")
+    grid.open_grid(em, grid.decode(em, counts, number=number, pair=grid.sharing_pair(em)), "continue;")
     em.roles, em.writer = roles, Writer()
     before: dict[str, bulk.Box] = {}
     ring.body(em, walk=partial(_walk, before), box_of=partial(_box_before, em, before))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, gcd, prod
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, children, walk
-from cleave.ir.index import Atom, Index, Symbol, axes_of, evaluate, symbols_of
+from cleave.ir.index import Index, Symbol, axes_of, evaluate, symbols_of
 from cleave.ir.op import DTYPES, MAPS
 from cleave.tile.box import row_dimension
 from cleave.tile.plan import Binding, Feed
@@ -45,6 +45,9 @@ ALIGNMENT, BOX_ALIGNMENT = 128, 1024
 MBARRIER_BYTES, FLAG_BYTES = 8, 16
 """Of a slot of a ring of boxes; of what says which block arrived last."""
 
+VECTOR = 8
+"""Elements that run-time lengths of rows are multiples of where their addresses are to suit the copy engine."""
+
 PART_PADDING = 8
 """Floats added to a row of a slice that blocks of a cluster send one another, if it has more."""
 
@@ -56,7 +59,8 @@ class Work:
     ``early``: tiles that a ring has asked for when it begins to wait for one, besides that one. ``spare_bytes``: shared
     memory that is lost where the kernel's begins. ``overlaps``: tensor cores work beside everything else; ``lags``: and
     there is nothing else. ``boxed``, ``copied``: tiles of loops that the copy engine fetches, and the others;
-    ``unboxed``: operands of matmuls without rows that it does not fetch.
+    ``unboxed``: operands of matmuls without rows that it does not fetch. ``multiples``: what run-time dims have to be
+    multiples of for it.
     """
 
     blocks: int = 1
@@ -80,6 +84,7 @@ class Work:
     unboxed: tuple[str, ...] = ()
     boxed: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
+    multiples: dict[Symbol, int] = field(default_factory=dict[Symbol, int])
 
 
 def program_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
@@ -148,8 +153,11 @@ class _Counter:
         self.at_zero: dict[Any, Any] = {**self.dims, **{a: 0 for a in self.axes}}
         self.extents = {a: self.extent(a, self.dims) for a in self.axes if is_dim(a.extent)}
         self.compiled_in = {s for a in program.whole if is_dim(a.extent) for s in symbols_of(a.extent)}
-        self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
+        symbols = {s for i in program.inputs for n in i.shape for s in symbols_of(n)}
+        self.known = {s.name: self.known_multiple(s) for s in symbols}
+        self.usual = {n: m if m % VECTOR == 0 else gcd(self.dims[n], VECTOR) for n, m in self.known.items()}
         self.work = Work()
+        self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
 
     def count(self) -> Work:
         work, environments = self.work, self.environments()
@@ -387,26 +395,26 @@ class _Counter:
         return frozenset(i.name for s in loops for i in s.body if isinstance(i, Let) and self.is_box(i))
 
     def is_box(self, s: Let) -> bool:
+        """Rows of an array start at addresses that the copy engine takes: whatever its dims, or where they are such
+        multiples as the representative ones are."""
         axes = [a for a in s.axes if a not in self.program.unit]
         if not isinstance(s.term, Load) or not self.reading.is_fed(s) or len(axes) != 2:
             return False
         shape = next(b.shape for b in (*self.program.inputs, *self.program.outputs) if b.name == s.term.input)
-        return any(
-            row_dimension(shape, s.term.indices, row, along, frozenset(axes), self.divisor, 2) is not None
-            for row, along in (axes, reversed(axes))
-        )
+        item_bytes = DTYPES[self.dtypes[s.term.input]]
+        for facts in (self.known, self.usual):
+            for row, along in (axes, reversed(axes)):
+                found = partial(_divisor, facts=facts)
+                if row_dimension(shape, s.term.indices, row, along, frozenset(axes), found, item_bytes) is not None:
+                    if facts is self.usual:
+                        needed = {n for n in symbols_of(shape[-1]) if facts[n.name] != self.known[n.name]}
+                        self.work.multiples |= {n: facts[n.name] for n in needed}
+                    return True
+        return False
 
-    def divisor(self, i: Index) -> int:
-        """What divides a value whatever the dims that stay run-time; 0 for the value 0."""
-        total = 0
-        for monomial, factor in i.terms:
-            total = gcd(total, prod((self.atom_divisor(atom) ** power for atom, power in monomial), start=abs(factor)))
-        return total
-
-    def atom_divisor(self, atom: Atom) -> int:
-        if not isinstance(atom, Symbol):
-            return 1
-        return self.dims[atom.name] if atom.value is not None or atom in self.compiled_in else max(atom.multiple, 1)
+    def known_multiple(self, s: Symbol) -> int:
+        """What divides a dim in every call."""
+        return self.dims[s.name] if s.value is not None or s in self.compiled_in else max(s.multiple, 1)
 
     def has_rows(self, axes: Iterable[Axis]) -> bool:
         return any(a in self.binding.rows for a in axes)
@@ -448,6 +456,15 @@ class _Counter:
             elif isinstance(s, Loop):
                 out |= {c.name: self.size(c.name, c.axes, None) for c in s.accumulators}
         return out
+
+
+def _divisor(i: Index, facts: Mapping[str, int]) -> int:
+    """What divides a value if dims are multiples of ``facts``; 0 for the value 0."""
+    total = 0
+    for monomial, factor in i.terms:
+        known = (facts[atom.name] ** power if isinstance(atom, Symbol) else 1 for atom, power in monomial)
+        total = gcd(total, prod(known, start=abs(factor)))
+    return total
 
 
 def _names(body: tuple[Stmt, ...]) -> set[str]:

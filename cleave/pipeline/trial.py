@@ -93,7 +93,8 @@ def reduced_dims(schedule: Schedule, origin: Graph) -> dict[str, int]:
             continue
         most = longest[name] + _PAST_A_TILE[number % len(_PAST_A_TILE)] if name in longest else _BATCH
         size = max(min(wanted.get(name, most), most), symbol.minimum)
-        out[name] = size - size % symbol.multiple or symbol.multiple
+        multiple = schedule.multiples.get(name, symbol.multiple)
+        out[name] = size - size % multiple or multiple
     return out
 
 

@@ -9,7 +9,7 @@ from cleave.config import Config
 from cleave.cost.time import modelled
 from cleave.errors import ScheduleError
 from cleave.ir.dim import is_dim
-from cleave.ir.index import Index, Pred, compare, index, symbols_of
+from cleave.ir.index import Index, Pred, compare, index, of, symbols_of
 from cleave.schedule.kernels import Kernel, Setting, kernels, one_launch
 from cleave.schedule.request import Forced, Request, make_request
 from cleave.schedule.splits import chunk_of
@@ -49,7 +49,9 @@ def schedule(
     skeleton  forces a skeleton, by name
     merge     forces how partials of a split are joined
     split     forces the count of a split, by the name of the axis that was split
-    feed      forces how tiles of loops are loaded; "tma" is where it exists the default, and for boxes of arrays only
+    feed      forces how tiles of loops are loaded; "tma" is where it exists the default, and for boxes of arrays only.
+              Where rows of an array have a run-time length that is a multiple of 8 in ``bind``, it has to be one in
+              every call (``Schedule.constraints``); "cp.async" takes any length
     multicast  blocks of a cluster that fetch for one another the boxes that all of them read; 1: each its own
     mma       forces the instructions of matmuls; "wgmma" reads tiles of boxes, so it comes with feed "tma"
     keep      how many schedules to return; half as many bindings of each first kernel are considered
@@ -152,9 +154,12 @@ def _compiled_in(r: Request, v: Variant, chosen: Sequence[Kernel]) -> dict[str, 
 
 
 def _constraints(chosen: Sequence[Kernel], bound: Mapping[str, int]) -> tuple[Pred, ...]:
-    """What dims have to meet: whole axes fit their tiles; an axis whose first tile alone stores is not empty."""
+    """What dims have to meet: whole axes fit their tiles; an axis whose first tile alone stores is not empty; rows of
+    arrays that come in boxes are whole vectors."""
     out: dict[Pred, None] = {}
     for k in chosen:
+        for symbol in sorted(k.work.multiples.keys(), key=lambda s: s.name):
+            out.setdefault(compare("==", of(symbol) % k.work.multiples[symbol], 0))
         for a in k.program.whole:
             if not _is_known(a.extent, bound):
                 out.setdefault(compare("<=", a.extent, index(k.binding.tile(a))))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import lcm
 from pathlib import Path
 from typing import Literal
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph
-from cleave.ir.index import Index, Pred, Symbol, ceildiv, compare
+from cleave.ir.index import Compare, Index, Mod, Pred, Symbol, ceildiv, compare
 from cleave.target import Target
 from cleave.tile.program import Buffer, Program
 
@@ -151,6 +152,18 @@ class Schedule:
     constraints: tuple[Pred, ...] = ()
     modelled: Modelled | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def multiples(self) -> dict[str, int]:
+        """What dims are multiples of in every call, by name: lengths of chunks, and what the constraints say."""
+        out = {c.symbol.name: c.multiple for c in self.chunks}
+        for pred in self.constraints:
+            match pred:
+                case Compare("==", Index(atom=Mod(Index(atom=Symbol() as s), n)), zero) if zero.constant == 0:
+                    out[s.name] = lcm(out.get(s.name, s.multiple), n.constant or 1)
+                case _:
+                    pass
+        return out
 
     def text(self) -> str:
         from cleave.tile.text import show_schedule

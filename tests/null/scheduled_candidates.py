@@ -30,6 +30,7 @@ from cleave.ir.graph import (
     substitute_axes,
 )
 from cleave.ir.index import Index, IndexLike, both, compare, index, read
+from cleave.tile.plan import Schedule
 from tests.null.terms import drawn, mul, over, softmax_fold
 
 D, E = 8, 16
@@ -48,6 +49,11 @@ class Case:
 
     def draw(self, rng: Generator, *, least: int = 1) -> dict[str, int]:
         return {name: int(rng.integers(least, most + 1)) for name, most in self.at_most.items()}
+
+    def suiting(self, s: Schedule, sizes: Shape) -> dict[str, int]:
+        """Sizes that a schedule takes: those compiled in, the others rounded up to what boxes need."""
+        rounded = {n: -(-size // s.multiples.get(n, 1)) * s.multiples.get(n, 1) for n, size in sizes.items()}
+        return {**rounded, **{n: v for n, v in s.bind.items() if n in self.at_most}}
 
     def inputs(self, rng: Generator, sizes: Shape, scale: float = 2.0) -> dict[str, np.ndarray]:
         """Random arrays for the inputs; zeros, negative and large values among them."""

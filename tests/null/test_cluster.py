@@ -41,7 +41,7 @@ def test_blocks_of_a_cluster_merge_right(name: str, skeleton: str, rng: np.rando
         assert kernel.cluster == count and kernel.architectures == ("sm_90a",)
         assert not [w for w in generate(plan).workspaces if w.zeroed], "a cluster needs no counter"
         for least in (0, 1):
-            sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+            sizes = case.suiting(plan, case.draw(rng, least=least))
             assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
@@ -54,7 +54,7 @@ def test_blocks_that_wait_for_one_another_merge_right(name: str, skeleton: str, 
         (kernel,) = generate(plan).kernels
         assert (kernel.cluster, kernel.together) == (1, count)
         for least in (0, 1):
-            sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+            sizes = case.suiting(plan, case.draw(rng, least=least))
             assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
@@ -66,7 +66,7 @@ def test_slices_of_wide_outputs_are_shared_among_blocks_and_teams(rng: np.random
     assert (first.binding.tile(column), second.binding.tile(column)) == (64, 8)
     text = generate(plan).kernels[0].text
     assert re.search(r"int slice = \w+_o_tile \+ team \* 2; slice < 8; slice \+= 8", text)
-    assert agrees(case, plan, {"m": 19, "n": 83, "k": 150}, rng)
+    assert agrees(case, plan, case.suiting(plan, {"m": 19, "n": 83, "k": 150}), rng)
 
 
 def test_blocks_send_their_parts_and_read_nobody_elses_memory() -> None:
@@ -157,5 +157,5 @@ def test_a_slice_beyond_the_end_of_a_known_axis_is_left_out(n: int, merge: Merge
     case = Case(next(c for c in found if [x.base for x in c.splits] == ["k"]), shape, {})
     plan = clustered(case, 2, merge=merge, **({"n": 64} if n > 64 else {}))[0]
     for m in (1, 21):
-        sizes = {"m": m, "k": 150, **plan.bind}
+        sizes = case.suiting(plan, {"m": m, "k": 150, **plan.bind})
         assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"

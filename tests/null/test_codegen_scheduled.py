@@ -52,7 +52,7 @@ def test_the_best_schedule_is_emitted_right(name, rng):
     case = CASES[name]()
     plan = schedule(case.candidate, A100, case.shape)[0]
     for least in (0, 1):
-        sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+        sizes = case.suiting(plan, case.draw(rng, least=least))
         assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
@@ -61,7 +61,7 @@ def test_the_best_schedule_is_emitted_right(name, rng):
 def test_a_schedule_fed_by_boxes_is_emitted_right(name, skeleton, rng):
     case = CASES[name]()
     plan = schedule(case.candidate, H200, case.shape, skeleton=skeleton)[0]
-    sizes = {**case.draw(rng), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+    sizes = case.suiting(plan, case.draw(rng))
     assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
@@ -71,7 +71,7 @@ def test_a_schedule_of_several_teams_is_emitted_right(name, rng):
     plan = schedule(case.candidate, A100, case.shape, skeleton="warp-ring")[0]
     assert {k.skeleton for k in plan.kernels} == {"warp-ring"}
     for least in (0, 1):
-        sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+        sizes = case.suiting(plan, case.draw(rng, least=least))
         assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
@@ -81,7 +81,7 @@ def test_splits_are_emitted_right(name, merge, rng):
     case = CASES[name]()
     base = case.candidate.splits[0].base
     plan = schedule(case.candidate, A100, case.shape, merge=merge, split={base: 3})[0]
-    sizes = {**case.draw(rng), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+    sizes = case.suiting(plan, case.draw(rng))
     assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
@@ -130,4 +130,4 @@ def test_teams_meet_after_a_loop_that_only_stores(feed: Feed, rng: np.random.Gen
     case = Case(c, {"m": 16, "n": 512, "k": 4096}, {})
     for plan in schedule(c, H200, case.shape, skeleton="warp-ring", feed=feed)[:3]:
         assert [type(s) for s in plan.kernels[0].program.body].count(Loop) == 2
-        assert agrees(case, plan, {"m": 4, "n": 129, "k": 87}, rng), plan
+        assert agrees(case, plan, case.suiting(plan, {"m": 4, "n": 129, "k": 87}), rng), plan

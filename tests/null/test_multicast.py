@@ -135,12 +135,12 @@ def test_a_schedule_says_so_and_comes_back(tmp_path: Path) -> None:
 
 def drawn(case: scheduled_candidates.Case, plan: Schedule, rng: np.random.Generator) -> dict[str, int]:
     """Sizes at which every cluster is full."""
-    sizes = {**case.draw(rng, least=1), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+    sizes = case.suiting(plan, case.draw(rng, least=1))
     first = plan.kernels[0]
     axis = first.binding.multicast.axis
     size = 1 if axis in first.program.unit else first.binding.tile(axis)
     names = {s.name for s in symbols_of(axis.extent)} & set(sizes) - set(plan.bind)
-    return sizes | {n: 2 * size - int(rng.integers(size)) for n in names}
+    return case.suiting(plan, sizes | {n: 2 * size - int(rng.integers(size)) for n in names})
 
 
 SCHEDULED = {

@@ -48,7 +48,7 @@ def seen(case: Case, options: dict[str, object], sizes: Shape | None = None) -> 
     try:
         for s in schedule(case.candidate, Target("sm_90a"), case.shape, **options)[:2]:  # type: ignore[arg-type]
             for _ in range(4):
-                drawn = {**case.draw(rng), **{k: v for k, v in s.bind.items() if k in case.at_most}, **(sizes or {})}
+                drawn = case.suiting(s, {**case.draw(rng), **(sizes or {})})
                 inputs = case.inputs(rng, drawn)
                 with np.errstate(all="ignore"):
                     got = run_schedule(s, inputs, drawn)

@@ -245,3 +245,29 @@ def test_a_tile_of_a_loop_in_a_loop_is_refused_when_it_is_scheduled() -> None:
     c = Candidate("mla_decode", g, g, folds=tuple(softmax_folds(g)))
     with pytest.raises(ScheduleError, match="does not come in boxes"):
         schedule(c, H200, {"b": 4, "h": 128, "t": 1024}, skeleton="specialised")
+
+
+BATCHED = """
+graph batched
+dims b, m, n = 40, k = 16
+input x: float16[b, m, k]
+input w: float16[b, k, n]
+axis b: dim.b
+axis m: dim.m
+axis n: dim.n
+axis k: dim.k
+output out: float16[b, m, n] @ [b, m, n] = sum(k, x[b, m, k] * w[b, k, n])
+"""
+
+
+def test_tiles_are_walked_in_strips(rng: np.random.Generator) -> None:
+    """Blocks beside each other share the tile of the larger operand; the last strip is narrower, batches come slowest."""
+    roles, tiles = "b unit, m grid, n grid, k loop", {"m": 64, "n": 16, "k": 16}
+    plan = cases.kernel(parse_graph(BATCHED), roles, tiles, "m", warps=4)
+    case = specialised(grouped(Case(cases.schedule(parse_graph(BATCHED), plan), ())))
+    operator = generate(case.schedule)
+    own = operator.kernels[0].text.split(KERNEL_MARK)[1]
+    strip, width = re.findall(r"const int (strip\w*) = .*;\n *const int (width\w*) = least\(8, ", own)[0]
+    assert f"{strip} * 8 +" in own and f"/ {width};" in own
+    for sizes in ({"b": 2, "m": 700}, {"b": 1, "m": 64}, {"b": 3, "m": 513}, {"b": 1, "m": 0}, {"b": 0, "m": 9}):
+        check(operator, case.schedule.graph, case, sizes, rng)

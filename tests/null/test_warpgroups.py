@@ -183,7 +183,7 @@ def test_warpgroups_that_are_asked_for_are_right(name: str, skeleton: str, rng: 
     case = SCHEDULED[name]()
     plan = schedule(case.candidate, H200, case.shape, mma="wgmma", skeleton=skeleton)[0]
     assert is_grouped(plan)
-    sizes = {**case.draw(rng), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+    sizes = case.suiting(plan, case.draw(rng))
     assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
 
 
