@@ -70,8 +70,7 @@ def _strips(em: Emission, names: tuple[str, str], counts: tuple[Index, Index], o
 
     The last strip may be narrower: it has the tiles that are left of the first axis.
     """
-    first, second = (count_text(em, n, f"{name}s") for n, name in zip(counts, names, strict=True))
-    w = em.writer
+    first, w = count_text(em, counts[0], f"{names[0]}s"), em.writer
     place, strip, left = "block", em.names.fresh("strip"), em.names.fresh("width")
     if any(n.constant != 1 for n in others):
         both, rest, place = counts[0] * counts[1], em.names.fresh("rest"), em.names.fresh("place")
@@ -88,15 +87,15 @@ def _strips(em: Emission, names: tuple[str, str], counts: tuple[Index, Index], o
 def sharing_pair(em: Emission) -> tuple[Axis, Axis] | None:
     """Two tiled axes of the grid that tiles of loops lie along, each along one of them: what neighbours along the first
     share is the larger part. None: there are no such two, or they decide how long loops run."""
-    bytes_along: dict[Axis, int] = {}
-    for s in em.program.body:
-        for load in (i for i in s.body if isinstance(i, Let) and isinstance(i.term, Load)) if isinstance(s, Loop) else ():
-            tiled = [a for a in load.axes if a in em.program.grid and a not in em.program.unit]
-            if len(tiled) > 1:
-                return None
-            for a in tiled:
-                bytes_along[a] = bytes_along.get(a, 0) + prod(em.size(x) for x in load.axes)
-    axes = sorted(bytes_along, key=lambda a: bytes_along[a])
+    sizes: dict[Axis, int] = {}
+    inside = [i for s in em.program.body if isinstance(s, Loop) for i in s.body]
+    for load in (i for i in inside if isinstance(i, Let) and isinstance(i.term, Load)):
+        tiled = [a for a in load.axes if a in em.program.grid and a not in em.program.unit]
+        if len(tiled) > 1:
+            return None
+        for a in tiled:
+            sizes[a] = sizes.get(a, 0) + prod(em.size(x) for x in load.axes)
+    axes = sorted(sizes, key=lambda a: sizes[a])
     if len(axes) != 2 or any(_grows(em, a) is not None or axes_of(a.extent) for a in axes):
         return None
     return axes[0], axes[1]

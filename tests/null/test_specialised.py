@@ -261,7 +261,7 @@ output out: float16[b, m, n] @ [b, m, n] = sum(k, x[b, m, k] * w[b, k, n])
 
 
 def test_tiles_are_walked_in_strips(rng: np.random.Generator) -> None:
-    """Blocks beside each other share the tile of the larger operand; the last strip is narrower, batches come slowest."""
+    """Blocks beside each other share the larger operand's tile; the last strip is narrower, batches come slowest."""
     roles, tiles = "b unit, m grid, n grid, k loop", {"m": 64, "n": 16, "k": 16}
     plan = cases.kernel(parse_graph(BATCHED), roles, tiles, "m", warps=4)
     case = specialised(grouped(Case(cases.schedule(parse_graph(BATCHED), plan), ())))

@@ -236,7 +236,8 @@ def test_broken_programs_are_refused_with_the_reason(change: str, message: str) 
 
 
 def test_the_skeleton_says_what_it_can_not_express() -> None:
-    s = schedule(matmul().candidate, Target("sm_90a"), {"m": 300, "n": 200, "k": 500}, skeleton="cta-ring", mma="mma.sync")[0]
+    shape = {"m": 300, "n": 200, "k": 500}
+    s = schedule(matmul().candidate, Target("sm_90a"), shape, skeleton="cta-ring", mma="mma.sync")[0]
     p, b = s.kernels[0].program, s.kernels[0].binding
     m, n = p.grid
     assert refusals(CTA_RING, p, b) == ()
