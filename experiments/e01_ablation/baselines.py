@@ -88,13 +88,18 @@ def quantised_matmul(x: Given) -> Any:
 def linear_attention(x: Given) -> Any:
     q, k = _features(x)
     weights = q @ k.mT
-    return (weights @ x["v"]) / weights.float().sum(-1, keepdim=True).to(q.dtype)
+    return _quotient(weights @ x["v"], weights.float().sum(-1, keepdim=True))
 
 
 def linear_attention_reassociated(x: Given) -> Any:
     q, k = _features(x)
     sums = k.float().sum(1, keepdim=True)
-    return (q @ (k.mT @ x["v"])) / (q.float() * sums).sum(-1, keepdim=True).to(q.dtype)
+    return _quotient(q @ (k.mT @ x["v"]), (q.float() * sums).sum(-1, keepdim=True))
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """Sums over many keys are larger than half precision holds."""
+    return (a.float() / b).to(a.dtype)
 
 
 def _features(x: Given) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ else runs while times are taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache
@@ -40,17 +40,25 @@ class Made:
 class Planned:
     """What is tried at a point, the model's first choice first.
 
-    ``fewest``: kernels of the most fused schedule of any candidate. ``refused``: why a candidate has no schedule.
+    ``fewest``: kernels of the most fused schedule of each candidate. ``refused``: why a candidate has no schedule.
     """
 
     tried: tuple[Made, ...]
-    fewest: int
+    fewest: Mapping[str, int]
     refused: tuple[str, ...] = ()
 
     @property
-    def unfused(self) -> bool:
-        """Whether the model's first choice is not the most fused one, or there is none."""
-        return not self.tried or len(parts(self.tried[0].schedule)) > self.fewest
+    def unfused(self) -> str:
+        """How the model's first choice is not the most fused schedule, or why there is none; empty if it is."""
+        if not self.tried:
+            return "no schedule: " + ("; ".join(self.refused) or "no candidate has one")
+        first = self.tried[0].schedule
+        count, own, least = len(parts(first)), self.fewest[first.candidate], min(self.fewest.values())
+        if count == least:
+            return ""
+        other = next(name for name, n in self.fewest.items() if n == least)
+        where = f"of {other!r}" if own > least else "of the same candidate"
+        return f"{count} kernels of {first.candidate!r}, a schedule {where} has {least}"
 
 
 @cache
@@ -68,7 +76,7 @@ def plan(pool: Executor, points: Sequence[Point], tried: int) -> list[Planned]:
     return [
         Planned(
             tuple(f.result() for f in futures),
-            min((len(parts(s)) for f in of_point if not isinstance(f, str) for s in f), default=0),
+            {f[0].candidate: min(len(parts(s)) for s in f) for f in of_point if not isinstance(f, str)},
             tuple(f for f in of_point if isinstance(f, str)),
         )
         for futures, of_point in zip(made, found, strict=True)

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from cleave.environment import commit, environment
+from cleave.environment import environment
 from cleave.errors import CleaveError
 from cleave.records import Outcome, Record, read
 from experiments.e01_ablation.config import RECORDS, SETS, Point, points
@@ -22,7 +22,7 @@ from experiments.e01_ablation.summary import measured_points, ratios, table
 from experiments.tally import Tally
 
 PARTS = ("times", "checks")
-BATCH = 16
+BATCH = 32
 """Points that are planned and compiled beside one another, before any of them is measured."""
 SECONDS_A_POINT = {"off": 120.0, "default": 300.0, "max-autotune": 600.0}
 
@@ -34,7 +34,7 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
 
     start = time.monotonic()
     gpu = properties().as_dict()
-    stamp = environment(gpu, apart_from=[_relative(RECORDS)])
+    stamp = environment(gpu, apart_from=[_relative(RECORDS.parent)])
     command = f"python -m experiments run e01 measure {' '.join(options.given)}"
     tally = Tally(RECORDS, gpu, command, start + 60 * options.minutes - 10, stamp)
     lines: list[str] = []
@@ -58,7 +58,7 @@ def _part(
     while batch := list(islice(left, BATCH)):
         lines += _batch(part, batch, options, tally, pool, worker)
     if part == "checks":
-        return [f"falls to an unfused graph: {line}" for line in lines] or ["no point falls to an unfused graph"]
+        return [f"not fused: {line}" for line in lines] or ["the model's first choice is the most fused everywhere"]
     return [*lines, *table(ratios(_records(file), tally.environment["commit"]))]
 
 
@@ -78,9 +78,9 @@ def _batch(
     mode = options.compile if part == "times" else "off"
     for point, planned in zip(batch, plans, strict=True):
         if part == "checks" and planned.unfused:
-            lines.append(f"{point.name} {'; '.join(planned.refused) if not planned.tried else ''}".rstrip())
+            lines.append(f"{point.name}: {planned.unfused}")
         if not planned.tried:
-            why = {"error": "; ".join(planned.refused) or "no candidate has a schedule"}
+            why = {"error": planned.unfused}
             row = {**point.row, "compile": mode}
             tally.add(f"{part}.jsonl", Record(workload=row, outcome=Outcome.REFUSED, check=why))
             continue
@@ -108,8 +108,12 @@ def _relative(path: Path) -> str:
 
 
 def report() -> int:
-    """Print what the records of this commit add up to."""
-    print("\n".join(table(ratios(_records("times.jsonl"), commit(apart_from=[_relative(RECORDS)])))) or "no records")
+    """Print what the records of the commit that was measured last add up to."""
+    records = _records("times.jsonl")
+    if not records:
+        raise CleaveError(f"no records: {_relative(RECORDS / 'times.jsonl')} is not there")
+    stamp = records[-1].environment["commit"]
+    print("\n".join([f"commit {stamp and stamp['id']}", *table(ratios(records, stamp))]))
     return 0
 
 

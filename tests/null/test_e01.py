@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +15,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import experiments.e01_ablation.run as runner
 from cleave.candidate import as_written
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, LaunchError
 from cleave.ir.interp import interpret
 from cleave.nn.workloads import EXTENSION, NINE, Workload
-from cleave.records import Outcome, Record, read
+from cleave.records import Outcome, Record, append, read
 from cleave.runtime.timing import Contender, Timing
 from cleave.schedule import schedule
 from cleave.target import Target
@@ -36,6 +39,8 @@ from experiments.schedules import described, parts
 from experiments.tally import Checked
 
 torch = pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
 
 # ---- points
 
@@ -150,7 +155,7 @@ RIGHT = Workload("softmax_matmul", "decode", "softmax_matmul", ROWS)
 
 def planned(point: Point, count: int = 2) -> Planned:
     found = best(schedule(as_written(point.graph), Target("sm_90a"), point.dims), count)
-    return Planned(tuple(Made(s, SimpleNamespace()) for s in found), min(len(parts(s)) for s in found))  # type: ignore[arg-type]
+    return Planned(tuple(Made(s, SimpleNamespace()) for s in found), {"as written": min(len(parts(s)) for s in found)})  # type: ignore[arg-type]
 
 
 def on_the_interpreter(made: Made) -> Callable[..., None]:
@@ -242,13 +247,33 @@ def test_a_baseline_that_torch_refuses_is_named(monkeypatch: pytest.MonkeyPatch)
     assert ours.details["refused"]["max-autotune: eager"] == "RuntimeError: no such backend"
 
 
+@pytest.mark.parametrize("name", ["eager", "schedule 0"])
+def test_what_no_graph_can_hold_is_left_out(name: str) -> None:
+    def time_contenders(contenders: Sequence[Contender], *, samples: int = 20) -> dict[str, Timing]:
+        if any(c.name == name for c in contenders):
+            raise LaunchError("can't be captured as a graph: it waits", location=name)
+        return clock({})(contenders, samples=samples)
+
+    point = Point(RIGHT, 0)
+    out = timed(point, planned(point), "off", laboratory({}, time=time_contenders))
+    (ours,) = (r for r in out.records if r.workload.get("contender") == "cleave")
+    wrong = [r for r in out.records if r.outcome is not Outcome.OK]
+    if name == "eager":
+        assert ours.details["refused"] == {"eager": "can't be captured as a graph: it waits"} and not wrong
+    else:
+        assert [r.outcome for r in wrong] == [Outcome.REFUSED]
+
+
 def test_a_check_says_what_is_not_fused() -> None:
     point = Point(RIGHT, 0)
     plans = planned(point)
     out = checked(point, plans, "off", laboratory({}))
     assert [r.outcome for r in out.records] == [Outcome.OK] and not out.records[0].details["unfused"]
-    out = checked(point, replace(plans, fewest=0), "off", laboratory({}))
-    assert out.records[0].details["unfused"] and out.lines[0].endswith("1 kernels, 0 would do")
+    out = checked(point, replace(plans, fewest={"as written": 0}), "off", laboratory({}))
+    assert out.lines[0].endswith("1 kernels of 'as written', a schedule of the same candidate has 0")
+    assert out.records[0].details["unfused"] == out.lines[0].split(" | ")[1]
+    other = replace(plans, fewest={"as written": 1, "split k": 0}).unfused
+    assert other == "1 kernels of 'as written', a schedule of 'split k' has 0"
 
 
 # ---- plans
@@ -267,14 +292,14 @@ def test_plans_are_of_every_candidate_and_few_of_a_family(monkeypatch: pytest.Mo
     (found,) = plan(Inline(), [point], 6)
     assert len(found.tried) == 6 and all(m.source is not None for m in found.tried)
     modelled = [m.schedule.modelled.microseconds for m in found.tried if m.schedule.modelled]
-    assert modelled == sorted(modelled) and found.fewest == 1 and not found.unfused
+    assert modelled == sorted(modelled) and set(found.fewest.values()) == {1} and not found.unfused
     assert len({described(m.schedule) for m in found.tried}) == 6
 
 
 def test_what_no_candidate_can_do_says_why() -> None:
     point = next(p for p in points(EXTENSION) if p.workload.operator == "moe_routing")
     (found,) = plan(Inline(), [point], 2)
-    assert not found.tried and found.refused and found.unfused
+    assert not found.tried and found.unfused.startswith("no schedule: ") and found.refused[0] in found.unfused
 
 
 # ---- the run
@@ -349,8 +374,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     properties = SimpleNamespace(as_dict=lambda: {"name": "a GPU"})
     monkeypatch.setattr(cleave.runtime.device, "properties", lambda: properties)
     monkeypatch.setattr(cleave.runtime.watchdog, "Worker", FakeWorker)
-    monkeypatch.setattr(plans, "plan", lambda pool, batch, tried: [Planned((None,), 0) for _ in batch])  # type: ignore[arg-type]
-    monkeypatch.setattr(Planned, "unfused", property(lambda _: True))
+    monkeypatch.setattr(plans, "plan", lambda pool, batch, tried: [Planned((None,), {}) for _ in batch])  # type: ignore[arg-type]
+    monkeypatch.setattr(Planned, "unfused", property(lambda _: "two kernels"))
     monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda mp_context: FakeWorker())
     monkeypatch.setattr(runner, "RECORDS", tmp_path)
     monkeypatch.setattr(runner, "_relative", lambda path: "records")
@@ -381,10 +406,32 @@ def test_measure_writes_records_and_goes_on_where_it_stopped(
     assert "5 points left out" in capsys.readouterr().out
 
 
+def test_a_report_is_of_the_commit_that_was_measured_last(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.main(["report"]) == 2
+    assert capsys.readouterr().err.startswith("e01: no records: ")
+    append(machine / "times.jsonl", row("a1", 4.0))
+    append(machine / "times.jsonl", replace_commit(row("a2", 2.0), "2"))
+    assert runner.main(["report"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "commit 2" and said[1].startswith("nine: 1 points")
+
+
+def replace_commit(r: Record, name: str) -> Record:
+    return msgspec.structs.replace(r, environment={"commit": {"id": name, "dirty": False}})
+
+
+def test_a_measurement_needs_no_search() -> None:
+    """The machine with the GPU has no egglog."""
+    modules = ", ".join(f"experiments.e01_ablation.{name}" for name in ("run", "point", "plans"))
+    code = f"import sys; sys.modules['egglog'] = None; import {modules}; print('found')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "found", done.stderr
+
+
 def test_checks_end_with_what_is_not_fused(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.main(["measure", "--points", "^mla decode", "--parts", "checks"]) == 0
     assert len(names(machine / "checks.jsonl")) == 3
-    assert capsys.readouterr().out.rstrip().splitlines()[-1] == "falls to an unfused graph: mla decode t4096"
+    assert capsys.readouterr().out.rstrip().splitlines()[-1] == "not fused: mla decode t4096: two kernels"
 
 
 @pytest.mark.parametrize(
