@@ -9,22 +9,19 @@ import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from cleave.environment import environment
 from cleave.errors import CleaveError
-from cleave.records import Outcome, Record, read
+from cleave.records import Record, read
 from experiments.e01_ablation.config import RECORDS, SETS, Point, points
 from experiments.e01_ablation.summary import measured_points, ratios, table
 from experiments.tally import Tally
 
 PARTS = ("times", "checks")
-BATCH = 32
-"""Points that are planned and compiled beside one another, before any of them is measured."""
-SECONDS_A_POINT = {"off": 120.0, "default": 300.0, "max-autotune": 600.0}
+MODES = ("off", "default", "max-autotune")
 
 
 def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
@@ -50,47 +47,16 @@ def _part(
     part: str, chosen: Sequence[Point], options: argparse.Namespace, tally: Tally, pool: Any, worker: Any
 ) -> list[str]:
     """One part over all points. Returns the lines that come last."""
-    file = f"{part}.jsonl"
-    mode = options.compile if part == "times" else "off"
-    done = measured_points(_records(file), tally.environment["commit"], mode) if options.resume else set[str]()
-    left = iter([p for p in chosen if p.name not in done])
-    lines: list[str] = []
-    while batch := list(islice(left, BATCH)):
-        lines += _batch(part, batch, options, tally, pool, worker)
-    if part == "checks":
-        return [f"not fused: {line}" for line in lines] or ["the model's first choice is the most fused everywhere"]
-    return [*lines, *table(ratios(_records(file), tally.environment["commit"]))]
+    from experiments.e01_ablation.loop import Loop, run_points
 
-
-def _batch(
-    part: str, batch: Sequence[Point], options: argparse.Namespace, tally: Tally, pool: Any, worker: Any
-) -> list[str]:
-    from experiments.e01_ablation.plans import plan
-    from experiments.e01_ablation.point import check_point, time_point
-
-    if tally.deadline - time.monotonic() < 5:
-        tally.left_out += len(batch)
-        return []
-    began = time.monotonic()
-    plans = plan(pool, batch, options.tried if part == "times" else 1)
-    print(f"planned and compiled {len(batch)} points in {time.monotonic() - began:.0f} s", flush=True)
-    lines: list[str] = []
-    mode = options.compile if part == "times" else "off"
-    for point, planned in zip(batch, plans, strict=True):
-        if part == "checks" and planned.unfused:
-            lines.append(f"{point.name}: {planned.unfused}")
-        if not planned.tried:
-            why = {"error": planned.unfused}
-            row = {**point.row, "compile": mode}
-            tally.add(f"{part}.jsonl", Record(workload=row, outcome=Outcome.REFUSED, check=why))
-            continue
-        job = time_point if part == "times" else check_point
-        row = {**point.row, "compile": mode}
-        shown = tally.run(
-            worker, f"{part}.jsonl", point.name, job, point, planned, mode, seconds=SECONDS_A_POINT[mode], workload=row
-        )
-        lines += [line for line in shown if part == "times" and not line.startswith(" ")]
-    return lines
+    checks = part == "checks"
+    loop = Loop(part, "off" if checks else options.compile, 1 if checks else options.tried, tally, pool, worker)
+    stamp = tally.environment["commit"]
+    done = measured_points(_records(loop.file), stamp, loop.mode) if options.resume else set[str]()
+    lines = run_points(loop, [p for p in chosen if p.name not in done])
+    if checks:
+        return lines or ["the model's first choice is the most fused one at every point"]
+    return [*lines, *table(ratios(_records(loop.file), stamp))]
 
 
 def _records(file: str) -> list[Record]:
@@ -138,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
     made.add_argument("--tried", type=int, default=6, help="schedules compiled and timed at each point")
     made.add_argument("--parts", default="times", help=f"of {', '.join(PARTS)}, separated by commas")
-    made.add_argument("--compile", choices=tuple(SECONDS_A_POINT), default="default", help="torch.compile of baselines")
+    made.add_argument("--compile", choices=MODES, default="default", help="torch.compile of baselines")
     made.add_argument("--resume", action="store_true", help="skip points that this commit has measured")
     return made
 

@@ -342,7 +342,7 @@ def test_points_are_resumed_by_commit_and_mode() -> None:
 
 
 class FakeWorker:
-    """Every job gives one record of its point."""
+    """Every job gives one record of its point, but for a schedule that crashes, and torch.compile at one point."""
 
     def __enter__(self) -> FakeWorker:
         return self
@@ -353,8 +353,9 @@ class FakeWorker:
         from cleave.runtime.watchdog import Limited
         from cleave.runtime.watchdog import Outcome as Ended
 
-        if point.name.endswith("m512"):
-            return Limited(Ended.TIMEOUT, message="30 s")
+        hangs = point.name.endswith("m512") and mode == "default" and job.__name__ == "time_point"
+        if hangs or "crashes" in plans.tried:
+            return Limited(Ended.CRASHED, message="a signal")
         made = Record(
             workload={**point.row, "compile": mode, "contender": "cleave"},
             outcome=Outcome.OK,
@@ -369,12 +370,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without a GPU that says that it has one."""
     import cleave.runtime.device
     import cleave.runtime.watchdog
-    import experiments.e01_ablation.plans as plans
+    import experiments.e01_ablation.loop as loop
 
     properties = SimpleNamespace(as_dict=lambda: {"name": "a GPU"})
     monkeypatch.setattr(cleave.runtime.device, "properties", lambda: properties)
     monkeypatch.setattr(cleave.runtime.watchdog, "Worker", FakeWorker)
-    monkeypatch.setattr(plans, "plan", lambda pool, batch, tried: [Planned((None,), {}) for _ in batch])  # type: ignore[arg-type]
+    monkeypatch.setattr(loop, "plan", lambda pool, batch, tried: [Planned(("sound",), {}) for _ in batch])  # type: ignore[arg-type]
     monkeypatch.setattr(Planned, "unfused", property(lambda _: "two kernels"))
     monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda mp_context: FakeWorker())
     monkeypatch.setattr(runner, "RECORDS", tmp_path)
@@ -389,21 +390,41 @@ def names(path: Path) -> list[str]:
 def test_measure_writes_records_and_goes_on_where_it_stopped(
     machine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = ["measure", "--points", "^matmul prefill", "--compile", "off", "--resume"]
-    assert runner.main(given) == 1  # one ran out of time
+    given = ["measure", "--points", "^matmul prefill", "--compile", "default", "--resume"]
+    assert runner.main(given) == 1  # one crashed
     said = capsys.readouterr().out
-    assert "5 rows, 1 bad; 0 points left out" in said and "nine: 4 points" in said and "    more" in said
+    assert "7 rows, 1 bad; 0 points left out" in said and "nine: 5 points" in said and "    more" in said
     assert said.rstrip().splitlines()[-1].startswith("over subgraphs")
-    assert names(machine / "times.jsonl") == [f"matmul prefill m{m}" for m in (256, 512, 1024, 2048, 4096)]
     rows = list(read(machine / "times.jsonl"))
-    assert rows[0].details["command"].endswith("run e01 measure --points ^matmul prefill --compile off --resume")
-    assert [r.outcome for r in rows if r.workload["point"].endswith("m512")] == [Outcome.TIMEOUT]
+    assert rows[0].details["command"].endswith("run e01 measure --points ^matmul prefill --compile default --resume")
+    sizes = {
+        m: [r for r in rows if r.workload["point"] == f"matmul prefill m{m}"] for m in (256, 512, 1024, 2048, 4096)
+    }
+    assert [len(found) for found in sizes.values()] == [1, 3, 1, 1, 1]
+    kinds = [(r.outcome, r.workload["compile"], r.workload.get("schedule")) for r in sizes[512]]
+    assert kinds == [(Outcome.CRASHED, "default", None), (Outcome.OK, "default", None), (Outcome.OK, "off", None)]
     assert runner.main(given) == 0
-    assert len(names(machine / "times.jsonl")) == 5
+    assert len(names(machine / "times.jsonl")) == 7
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    assert runner.main([*given[:3], "--minutes", "0.1"]) == 1  # another mode of torch.compile, and no time
-    assert len(names(machine / "times.jsonl")) == 5
+    assert runner.main([*given[:3], "--compile", "max-autotune", "--resume", "--minutes", "0.1"]) == 1
+    assert len(names(machine / "times.jsonl")) == 7
     assert "5 points left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("tried", "rows"), [(("sound", "crashes"), 4), (("crashes",), 2)])
+def test_a_schedule_that_crashes_leaves_the_others(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, tried: tuple[str, ...], rows: int
+) -> None:
+    import experiments.e01_ablation.loop as loop
+
+    monkeypatch.setattr(loop, "plan", lambda pool, batch, count: [Planned(tried, {}) for _ in batch])  # type: ignore[arg-type]
+    assert runner.main(["measure", "--points", "^mla decode t1024", "--compile", "off"]) == 1
+    found = list(read(machine / "times.jsonl"))
+    assert len(found) == rows  # all together, each alone, those that are left together
+    assert [r.workload["schedule"] for r in found if r.outcome is Outcome.CRASHED and "schedule" in r.workload] == [
+        tried.index("crashes")
+    ]
+    assert (found[-1].outcome is Outcome.OK) == ("sound" in tried)
 
 
 def test_a_report_is_of_the_commit_that_was_measured_last(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
