@@ -14,8 +14,8 @@ from cleave.codegen.reduction import (
     combine,
     each,
     identity,
+    join_rows,
     new_vector,
-    quad,
 )
 from cleave.ir.graph import Reduce, Ref, Term
 from cleave.tile.program import Accumulator
@@ -28,7 +28,7 @@ def declare(em: Emission, acc: Accumulator) -> None:
     if len(columns) > 1 or (columns and not em.has_rows(acc.axes) and acc.carry is not None):
         em.refuse(acc.name, acc.axes)
     if em.has_rows(acc.axes) and columns:
-        em.writer.line(f"float {name}[{em.groups(columns[0])}][{2 * em.halves}];")
+        em.writer.line(f"float {name}[{em.groups(columns[0])}][{em.entries}];")
         for_elements(em, columns[0], f"{name}[n][e] = {start};")
         em.layouts[acc.name] = Fragment(name, columns[0])
     elif em.has_rows(acc.axes):
@@ -54,7 +54,7 @@ def remember(em: Emission, acc: Accumulator) -> None:
             em.writer.line(f"const float {old} = {name};")
             em.layouts[acc.name + "~"] = Uniform(old)
         case Fragment(name, column):
-            em.writer.line(f"float {old}[{em.groups(column)}][{2 * em.halves}];")
+            em.writer.line(f"float {old}[{em.groups(column)}][{em.entries}];")
             for_elements(em, column, f"{old}[n][e] = {name}[n][e];")
             em.layouts[acc.name + "~"] = Fragment(old, column)
         case _:
@@ -124,12 +124,12 @@ def _update_reduction(em: Emission, acc: Accumulator, layout: Layout, term: Redu
             accumulate_rows(em, name, term)  # each lane keeps a part of its own until the loop is over
         case RowVector(name) if acc.op in ("max", "min"):
             accumulate_rows(em, name, term)
-            quad(em, name, acc.op)
+            join_rows(em, [(name, acc.op)])
         case RowVector(name):
             part = em.names.fresh("part")
             em.writer.line(f"float {part}[{em.halves}] = {{{each(em, identity(acc.op))}}};")
             accumulate_rows(em, part, term)
-            quad(em, part, acc.op)
+            join_rows(em, [(part, acc.op)])
             with em.writer.unrolled("h", em.halves):
                 em.writer.line(f"{name}[h] = {combine(acc.op, f'{name}[h]', f'{part}[h]')};")
         case Uniform(name):

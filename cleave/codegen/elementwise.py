@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cleave.codegen import vector
 from cleave.codegen.emission import STORAGE_16, Emission
 from cleave.codegen.expression import (
     At,
@@ -26,7 +27,7 @@ from cleave.tile.program import Let
 
 
 def for_elements(em: Emission, column: Axis, body: str) -> None:
-    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", 2 * em.halves):
+    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", em.entries):
         em.writer.line(body)
 
 
@@ -98,17 +99,17 @@ def _fragment(em: Emission, let: Let, term: Term, column: Axis) -> Layout:
     name = em.names.fresh(let.name)
     if isinstance(term, Where) and (masked := _masked(em, term, name, column)) is not None:
         return masked
-    if isinstance(term, Load) and _paired_load(em, term, name, column):
+    if isinstance(term, Load) and (vector.read if em.lanes else _paired_load)(em, term, name, column):
         return Fragment(name, column)
     text = Printer(em, fragment_at(em, column)).element(term)
-    em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}];")
+    em.writer.line(f"float {name}[{em.groups(column)}][{em.entries}];")
     for_elements(em, column, f"{name}[n][e] = {text};")
     return Fragment(name, column)
 
 
 def registers(em: Emission, let: Let) -> int:
     """Registers of a thread for a value of rows or columns."""
-    return sum(2 * em.halves * em.groups(a) for a in em.columns(let.axes)) or em.halves
+    return sum(em.entries * em.groups(a) for a in em.columns(let.axes)) or em.halves
 
 
 def _masked(em: Emission, term: Where, name: str, column: Axis) -> Layout | None:
@@ -127,7 +128,7 @@ def _masked(em: Emission, term: Where, name: str, column: Axis) -> Layout | None
     else:
         return None
     at = fragment_at(em, column)
-    em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}];")
+    em.writer.line(f"float {name}[{em.groups(column)}][{em.entries}];")
     for_elements(em, column, f"{name}[n][e] = {source.name}[n][e];")
     with em.writer.block(f"if (!{pred_text(em, sure, At())})"):
         for_elements(em, column, f"if (!{pred_text(em, term.pred, at)}) {name}[n][e] = {number(c)};")
@@ -158,7 +159,7 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
     else:
         place = part_place(em, load, part, "pair", row_at(em))
         begin, even = f"const u32 {start} = {place};", True
-    em.writer.line(f"float {name}[{em.groups(column)}][{2 * em.halves}] = {{}};")
+    em.writer.line(f"float {name}[{em.groups(column)}][{em.entries}] = {{}};")
     with em.writer.unrolled("h", em.halves), em.existing_rows():
         if part is None:
             em.writer.line(f"const bool present = {row_exists};")

@@ -17,6 +17,7 @@ from cleave.ir.index import Atom, Index, Symbol, ceildiv, index, of, substitute,
 from cleave.kernel import Parameter, Pointer, Scalar, TensorMap, Value
 from cleave.tile.plan import Binding, Chain, Feed
 from cleave.tile.program import Let, Program, statements
+from cleave.tile.skeleton import vector_elements
 
 C_TYPES = {
     "float16": "f16",
@@ -190,6 +191,9 @@ class Emission:
     lags       whether the matmuls that are written now go on beyond their trip
     rank       C++ name of a block's number among those that fetch boxes together
     roles      where some warps only load: what each side is told
+    vectors    where threads share a row: each has elements that lie side by side in memory; else every so-manieth one
+    repeats    loops around what is written now that may run several times
+    narrow     axes of loops of which threads that share a row take one group of columns a trip, whatever the tile
     """
 
     program: Program
@@ -220,9 +224,13 @@ class Emission:
     lags: bool = False
     rank: str = "0"
     roles: Roles | None = None
+    vectors: bool = True
+    repeats: int = 0
+    narrow: set[Axis] = field(default_factory=set[Axis])
 
     def __post_init__(self) -> None:
         self.team: Team = whole_block(self.binding)
+        self.vector = vector_elements(self.program)
         self.lets.update((s.name, s) for s in statements(self.program.body) if isinstance(s, Let))
 
     def constant(self, line: str) -> None:
@@ -240,7 +248,14 @@ class Emission:
         return self.binding.rows
 
     @property
+    def lanes(self) -> int:
+        """Threads that share a row; 0: rows are those of matmul tiles."""
+        return self.binding.lanes
+
+    @property
     def block_rows(self) -> int:
+        if self.lanes:
+            return 32 * self.binding.warps // self.lanes
         return WARP_ROWS * self.row_tiles * self.binding.warps_a_team
 
     @property
@@ -250,8 +265,16 @@ class Emission:
 
     @property
     def halves(self) -> int:
-        """Rows of a thread, every eighth of its warp's: entries 2h and 2h + 1 of a fragment's group lie in row h."""
-        return 2 * self.row_tiles
+        """Rows of a thread, every eighth of its warp's: entries 2h and 2h + 1 of a fragment's group lie in row h.
+
+        One where threads share a row.
+        """
+        return 1 if self.lanes else 2 * self.row_tiles
+
+    @property
+    def entries(self) -> int:
+        """Registers of a thread for a group of a fragment's columns."""
+        return self.vector if self.lanes else 2 * self.halves
 
     @property
     def row_warp(self) -> str:
@@ -266,6 +289,8 @@ class Emission:
         return product
 
     def size(self, a: Axis) -> int:
+        if a in self.narrow:
+            return self.lanes * self.vector
         return 1 if a in self.program.unit else self.binding.tile(a)
 
     def tiled(self, axes: Iterable[Axis]) -> list[Axis]:
@@ -276,7 +301,8 @@ class Emission:
         return [a for a in self.tiled(axes) if a not in self.rows]
 
     def has_rows(self, axes: Iterable[Axis]) -> bool:
-        return any(a in self.rows for a in axes)
+        """Whether a value differs from row to row; where threads share a row, each row has what all have in common."""
+        return self.lanes > 0 or any(a in self.rows for a in axes)
 
     def extent(self, a: Axis) -> Index:
         return self.fix(a.extent)
@@ -425,13 +451,35 @@ class Emission:
         return f"({group} * {shares} + {'team' if shares == self.binding.teams else f'team % {shares}'})"
 
     def groups(self, column: Axis) -> int:
-        """Groups of eight columns in a thread's fragment. Errors: a tile that is not made of such groups."""
+        """Groups of columns in a thread's fragment. Errors: a tile that is not made of such groups."""
         size = self.size(column)
+        if self.lanes:
+            width = self.lanes * self.vector
+            if size % width:
+                self.refuse(
+                    f"along {column}", [column], f"tile of {size} elements: {width} is what a row's threads hold"
+                )
+            return size // width
         if size % 8:
             self.refuse(f"along {column}", [column], f"tile of {size} elements: fragments need multiples of 8")
         return size // 8 // (self.shares(column) if column in self.spread else 1)
 
+    def local(self, column: Axis, group: str, entry: str) -> str:
+        """C++ text: which column of a tile a register of a fragment holds."""
+        if not self.lanes:
+            return f"({self.group_number(column, group)} * 8 + pair + ({entry} & 1))"
+        if self.vectors:
+            return f"(({group} * {self.lanes} + place) * {self.vector} + {entry})"
+        return f"(({group} * {self.vector} + {entry}) * {self.lanes} + place)"
+
     # ---- synchronisation
+
+    @contextmanager
+    def repeated(self) -> Generator[None]:
+        """Statements that may run several times."""
+        self.repeats += 1
+        yield
+        self.repeats -= 1
 
     def settle(self) -> None:
         """Copies issued so far have landed and every thread may read them."""

@@ -99,7 +99,7 @@ def row_positions(em: Emission, row: str) -> dict[Axis, str]:
 
 def fragment_at(em: Emission, column: Axis, group: str = "n", entry: str = "e", half: str = "e >> 1") -> At:
     """The place of register ``[group][entry]`` of a fragment."""
-    local = f"({em.group_number(column, group)} * 8 + pair + ({entry} & 1))"
+    local, half = em.local(column, group, entry), "0" if em.lanes else half
     positions = {a: f"{em.axis_name(a)}_row[{half}]" for a in em.rows}
     positions[column] = em.inside(column, local)
     return At(positions, {column: local}, f"(row + 8 * ({half}))", half, group, entry)

@@ -9,6 +9,7 @@ from cleave.codegen.emission import C_TYPES, CHUNK, STORAGE_16, Emission
 from cleave.codegen.expression import At, exists, index_text, offset_text, row_positions
 from cleave.codegen.layout import SharedTile
 from cleave.codegen.range import covered, multiple_of
+from cleave.codegen.vector import address_test, stride_tests
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load
 from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, index, of, substitute
@@ -44,7 +45,7 @@ def tile_of(em: Emission, let: Let) -> Tile | None:
     One axis must be contiguous (coefficient 1 in the offset), and the others be the rows of the block or a single axis.
     """
     load = let.term
-    if not isinstance(load, Load) or em.memory[load.input].dtype not in STORAGE_16:
+    if em.lanes or not isinstance(load, Load) or em.memory[load.input].dtype not in STORAGE_16:
         return None
     axes, offset = em.load_axes(load), em.offset(load.input, load.indices)
     for along in sorted(axes, key=lambda a: a in em.rows):
@@ -162,20 +163,10 @@ def _starts_even(em: Emission, tile: Tile) -> bool:
 
 def _even_at_run_time(em: Emission, tile: Tile, pointer: str) -> str:
     """C++ test that every row starts at a multiple of 16 bytes: of the address and of all strides; or "false"."""
-    tests = {f"((u64){pointer} & 15) == 0": None}
-    for monomial, factor in tile.rest.terms:
-        dims = tuple((atom, power) for atom, power in monomial if _is_dim(atom))
-        coefficient = Index(((dims, factor),))
-        if multiple_of(em, coefficient) % CHUNK == 0:
-            continue
-        if not dims:
-            return "false"
-        tests[f"({offset_text(em, coefficient, At())} & {CHUNK - 1}) == 0"] = None
-    return " && ".join(tests) if em.start_multiples[tile.along] % CHUNK == 0 else "false"
-
-
-def _is_dim(atom: Atom) -> bool:
-    return isinstance(atom, Symbol) and not atom.name.startswith("%")
+    tests = stride_tests(em, tile.rest, CHUNK)
+    if tests is None or em.start_multiples[tile.along] % CHUNK:
+        return "false"
+    return " && ".join([address_test(pointer), *tests])
 
 
 def _copy_even(em: Emission, source: Source, to: SharedTile) -> None:

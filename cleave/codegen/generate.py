@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import bulk, cluster, grid, merge, prelude, ring, specialised, warpgroup
+from cleave.codegen import bulk, cluster, grid, merge, prelude, ring, row, specialised, warpgroup
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
@@ -98,7 +98,7 @@ def _kernel(
     grid.prologue(em)
     counters: list[Workspace] = []
     in_cluster = together = 1
-    if first.binding.loaders and len(group) > 1:
+    if (first.binding.loaders or first.binding.lanes) and len(group) > 1:
         raise CodegenError(f"merge {schedule.merge!r}: {first.skeleton} has none in its launch", location=em.location)
     if first.binding.loaders:
         specialised.body(em, counts)
@@ -110,7 +110,7 @@ def _kernel(
     threads = 32 * (first.binding.warps + first.binding.loaders)
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
     text = (
-        prelude.device_prelude(feed, warpgroup.definitions(own))
+        prelude.device_prelude(feed, warpgroup.definitions(own), rows=em.lanes > 0)
         + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
         + own
         + "}\n"
@@ -161,7 +161,7 @@ def _one_tile_a_block(
         grid.open_grid(em, tiles)
         if way == "cluster":
             cluster.announce(em)
-        ring.body(em)
+        (row if em.lanes else ring).body(em)
     for second in emissions[1:]:
         shared.top = floor
         if way == "cluster":

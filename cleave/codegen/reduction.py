@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, Printer, fragment_at, number
 from cleave.codegen.layout import RowVector, Scaled, SharedVector, Uniform
@@ -32,7 +34,7 @@ def reduction(em: Emission, let: Let, term: Reduce) -> None:
     if em.has_rows(let.axes) and not columns:
         em.writer.line(f"float {name}[{em.halves}] = {{{each(em, identity(term.op))}}};")
         accumulate_rows(em, name, term)
-        quad(em, name, term.op)
+        join_rows(em, [(name, term.op)])
         em.layouts[let.name] = RowVector(name)
     elif not columns and not em.has_rows(let.axes):
         em.writer.line(f"float {name} = {identity(term.op)};")
@@ -52,7 +54,7 @@ def accumulate_rows(em: Emission, name: str, term: Reduce) -> None:
     layout = em.layouts.get(body.name) if isinstance(body, Ref) else None
     if isinstance(layout, Scaled) and term.op in ("max", "min"):
         scale = layout.factor
-    elif term.axis not in free(body) and em.has_rows(free(body)):
+    elif not em.lanes and term.axis not in free(body) and em.has_rows(free(body)):
         em.refuse(name, free(body), f"reduced over {term.axis}, on which it does not depend")
 
     def entry(which: str) -> str:
@@ -69,21 +71,46 @@ def accumulate_rows(em: Emission, name: str, term: Reduce) -> None:
         return Printer(em, at, shared.hoisted, shared.bases)
 
     both = combine(term.op, entry("2 * h"), entry("2 * h + 1"))
-    target = name
+    target, row = name, "0" if em.lanes else "h"
     if scale != 1.0:
         target = em.names.fresh("part")
         em.writer.line(f"float {target}[{em.halves}] = {{{each(em, identity(term.op))}}};")
-    with em.writer.unrolled("n", em.groups(term.axis)), em.writer.unrolled("h", em.halves):
-        em.writer.line(f"{target}[h] = {combine(term.op, f'{target}[h]', both)};")
+    with em.writer.unrolled("n", em.groups(term.axis)), em.writer.unrolled("h", em.entries // 2):
+        em.writer.line(f"{target}[{row}] = {combine(term.op, f'{target}[{row}]', both)};")
     if scale != 1.0:
         with em.writer.unrolled("h", em.halves):
             em.writer.line(f"{name}[h] = {combine(term.op, f'{name}[h]', f'{target}[h] * {number(scale)}')};")
 
 
-def quad(em: Emission, name: str, op: str) -> None:
-    """Join the four lanes that share a row."""
-    with em.writer.unrolled("h", em.halves):
-        em.writer.line(f"{name}[h] = quad_{op}({name}[h]);")
+def join_rows(em: Emission, parts: Sequence[tuple[str, str]]) -> None:
+    """Join what the threads that share a row have of some values, each given with its operation."""
+    if not em.lanes:
+        for name, op in parts:
+            with em.writer.unrolled("h", em.halves):
+                em.writer.line(f"{name}[h] = quad_{op}({name}[h]);")
+        return
+    em.writer.lines([f"{name}[0] = lanes_{op}<{min(em.lanes, 32)}>({name}[0]);" for name, op in parts if em.lanes > 1])
+    if em.lanes > 32 and parts:
+        _join_warps(em, parts)
+
+
+def _join_warps(em: Emission, parts: Sequence[tuple[str, str]]) -> None:
+    """The warps of a row through shared memory, which no other join takes before a barrier; in a loop the next trip's
+    does, so all have to have read it."""
+    warps, a_row, place = em.binding.warps, em.lanes // 32, em.names.fresh("parts")
+    with em.writer.block(""):
+        em.writer.line(f"const u32 {place} = {em.allot(4 * warps * len(parts))};")
+        with em.writer.block("if (lane == 0)"):
+            for n, (name, _) in enumerate(parts):
+                em.writer.line(f"shared_write_float({place} + {4 * warps * n} + 4 * warp, {name}[0]);")
+        em.writer.line(em.team.barrier)
+        for n, (name, op) in enumerate(parts):
+            em.writer.line(f"{name}[0] = {identity(op)};")
+            with em.writer.unrolled("w", a_row):
+                side = f"shared_read_float({place} + {4 * warps * n} + 4 * (row * {a_row} + w))"
+                em.writer.line(f"{name}[0] = {combine(op, f'{name}[0]', side)};")
+        if em.repeats:
+            em.writer.line(em.team.barrier)
 
 
 def accumulate_uniform(em: Emission, name: str, term: Reduce) -> None:

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil, gcd
 
-from cleave.codegen import accumulator, bulk, cluster, contract, elementwise, feed, join, reduction
+from cleave.codegen import accumulator, bulk, cluster, contract, elementwise, feed, first, join, reduction
 from cleave.codegen.dependence import deferrable, live, ordered, read_before
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text
@@ -30,6 +31,7 @@ from cleave.codegen.team import Team
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Reduce
+from cleave.ir.index import Index
 from cleave.tile.plan import Feed
 from cleave.tile.program import Contract, Let, Loop, Stmt, Store, Update
 
@@ -197,7 +199,10 @@ def loop(em: Emission, s: Loop, walk: Walk | None = None) -> None:
         low, high = limits(em, s)
         with _open(em, s, low) as place:
             ring = _ring(em, s, place, (low, high), parts=parts)
-            if walk is None or ring.boxes is None:
+            if em.vectors and em.lanes and s in em.program.body and s.axis not in em.program.unit:
+                rest = replace(ring, first=f"{ring.first} + {ring.stride}", stride=em.lanes * em.vector)
+                first.trips(em, s, place, ring.first, partial(trip, em, s), partial(_trips, em, s, rest))
+            elif walk is None or ring.boxes is None:
                 _begin(em, s, ring, whole, parts=parts)
                 _trips(em, s, ring)
                 _end(em, ring)
@@ -208,13 +213,17 @@ def loop(em: Emission, s: Loop, walk: Walk | None = None) -> None:
     if em.shared.top != mark or (parts and (s.accumulators or em.shared.taken > taken)):
         em.writer.line(em.team.barrier)  # also for what loops inside took, each team for itself
     em.shared.top = mark
-    for c in s.accumulators:
-        if c.name in em.deferred:
-            layout = em.layouts[c.name]
-            em.deferred.discard(c.name)
-            reduction.quad(em, layout.name if isinstance(layout, RowVector) else c.name, c.op)
+    _join_parts(em, s)
     if parts:
         join.teams(em, s)
+
+
+def _join_parts(em: Emission, s: Loop) -> None:
+    """What each lane has kept of a row, in all of them."""
+    kept = [c for c in s.accumulators if c.name in em.deferred]
+    em.deferred -= {c.name for c in kept}
+    layouts = ((c, em.layouts[c.name]) for c in kept)
+    reduction.join_rows(em, [(x.name if isinstance(x, RowVector) else c.name, c.op) for c, x in layouts])
 
 
 def _begin(em: Emission, s: Loop, ring: Ring, whole: Team, *, parts: bool) -> None:
@@ -250,10 +259,17 @@ def limits(em: Emission, s: Loop) -> tuple[str, str]:
                 "bounds may be affine in row positions, with min, max and division by positive dims",
                 location=em.location,
             )
-        name = em.names.fresh(f"{s.axis.name}_{wish}")
-        em.bound(f"const int {name} = {index_text(em, found, At())};")
+        name, text = em.names.fresh(f"{s.axis.name}_{wish}"), index_text(em, found, At())
+        if way == "least" and _starts_between(em, s, found):
+            text = f"({text} & -{em.vector})"  # what lies before the bound is the identity, as what lies beyond it
+        em.bound(f"const int {name} = {text};")
         out.append(name)
     return out[0], out[1]
+
+
+def _starts_between(em: Emission, s: Loop, least: Index) -> bool:
+    """Whether a loop over the columns of shared rows may begin inside a vector."""
+    return em.lanes > 0 and s.axis not in em.program.unit and multiple_of(em, least) % em.vector != 0
 
 
 @contextmanager
@@ -267,7 +283,8 @@ def _open(em: Emission, s: Loop, low: str) -> Generator[str]:
         return
     place, size = em.names.fresh(f"{s.axis.name}_start"), em.size(s.axis)
     least = extreme(em, em.fix(s.lower), "least")
-    multiple = gcd(size, 0 if least is None else multiple_of(em, least))
+    known = 0 if least is None else multiple_of(em, least)
+    multiple = gcd(size, em.vector if least is not None and _starts_between(em, s, least) else known)
     em.open_tile(s.axis, place, f"({place} + {size - 1})", multiple)
     yield place
     del em.starts[s.axis]
@@ -358,7 +375,8 @@ def _fetch(em: Emission, ring: Ring, position: str, slot: str) -> None:
 
 def _trips(em: Emission, s: Loop, ring: Ring) -> None:
     if not ring.places and s.axis in em.program.unit:
-        _steps(em, s, ring)
+        with em.repeated():
+            _steps(em, s, ring)
         return
     slot, phase = em.names.fresh("slot"), em.names.fresh("phase") if ring.boxes is not None else ""
     after = f"{slot} = {slot} == {ring.slots - 1} ? 0 : {slot} + 1"
@@ -368,7 +386,7 @@ def _trips(em: Emission, s: Loop, ring: Ring) -> None:
         head, advance = f"{head}, {phase} = 0", f"{advance}, {phase} ^= {slot} == {ring.slots - 1}"
     if ring.places:
         advance = f"{advance}, {after}"
-    with em.writer.block(f"for ({head}; {ring.tile} < {ring.high}; {advance})"):
+    with em.writer.block(f"for ({head}; {ring.tile} < {ring.high}; {advance})"), em.repeated():
         if ring.tiles:
             em.landed(ring.slots - 2, em.team.barrier)
             free = f"({slot} == 0 ? {ring.slots - 1} : {slot} - 1)"
@@ -410,7 +428,7 @@ def lagging(em: Emission, ring: Ring) -> Generator[None]:
 
 def _steps(em: Emission, s: Loop, ring: Ring) -> None:
     """A loop by single elements, which reads partials: several trips load, then compute, then fold together."""
-    loads = [i for i in s.body if isinstance(i, Let) and _is_temporary(em, i.term)]
+    loads = [i for i in s.body if isinstance(i, Let) and _is_loaded(em, i.term)]
     count = _trips_at_once(em, s, ring, loads) if all(map(_is_pointwise, s.body)) else 1
     step = count * ring.stride
     with em.writer.block(f"for (int {ring.tile} = {ring.first}; {ring.tile} < {ring.high}; {ring.tile} += {step})"):
@@ -476,8 +494,9 @@ class _Trip:
         em.units[axis], em.layouts = place, shared
 
 
-def _is_temporary(em: Emission, term: object) -> bool:
-    return isinstance(term, Load) and em.memory[term.input].fresh
+def _is_loaded(em: Emission, term: object) -> bool:
+    """Into registers: a temporary, or anything where threads share a row."""
+    return isinstance(term, Load) and (em.lanes > 0 or em.memory[term.input].fresh)
 
 
 def forget(em: Emission, s: Loop) -> None:

@@ -6,7 +6,7 @@ lanes exchange what they have of four chunks, and each writes one.
 
 from __future__ import annotations
 
-from cleave.codegen import cluster
+from cleave.codegen import cluster, vector
 from cleave.codegen.emission import C_TYPES, CHUNK, STORAGE_16, Emission
 from cleave.codegen.expression import At, Printer, exists, fragment_at, offset_text, row_at
 from cleave.codegen.range import multiple_of
@@ -56,11 +56,15 @@ def _row(em: Emission, s: Store, pointer: str) -> None:
     text = Printer(em, at).element(s.value)
     with em.writer.unrolled("h", em.halves):
         where = offset_text(em, em.offset(s.output, s.indices), at)
-        one = _both(em.only_one_of("0"), f"pair == 0 && {exists(em, list(s.axes), at)}")
+        one = _both(em.only_one_of("0"), f"{'place' if em.lanes else 'pair'} == 0 && {exists(em, list(s.axes), at)}")
         em.writer.line(f"if ({one}) write({pointer} + {where}, {text});")
 
 
 def _fragment(em: Emission, s: Store, column: Axis, pointer: str) -> None:
+    if em.lanes:
+        if not vector.write(em, s, column, pointer):
+            _scattered(em, s, column, pointer)
+        return
     offset = em.offset(s.output, s.indices)
     linear = offset.linear_in(Position(column))
     if linear is None or linear[0].constant != 1:
@@ -127,7 +131,7 @@ def _column_exists(em: Emission, column: Axis, plus: str) -> str:
 def _scattered(em: Emission, s: Store, column: Axis, pointer: str) -> None:
     at = fragment_at(em, column)
     text = Printer(em, at).element(s.value)
-    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", 2 * em.halves):
+    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", em.entries):
         where = offset_text(em, em.offset(s.output, s.indices), at)
         test = _both(em.only_one_holder(column), exists(em, list(s.axes), at))
         em.writer.line(f"if ({test}) write({pointer} + {where}, {text});")

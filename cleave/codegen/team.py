@@ -59,7 +59,12 @@ def part_of_block(binding: Binding) -> Team:
 
 
 def places(binding: Binding) -> list[str]:
-    """Lines that name a thread's team, its place in it, and the first of the rows that it owns."""
+    """Lines that name a thread's team, its place in it, and the first of the rows that it owns.
+
+    Where threads share a row: the row, and the thread's place among them.
+    """
+    if binding.lanes:
+        return [f"const int row = thread / {binding.lanes}, place = thread % {binding.lanes};"]
     rows = 16 * binding.row_tiles
     if binding.teams == 1:
         return [f"const int row = warp * {rows} + (lane >> 2), pair = (lane & 3) * 2;"]

@@ -18,15 +18,17 @@ try typedef typename union unsigned using virtual void volatile while xor
 """
 _LOCALS = """
 lane warp thread team rank member row pair q block shared shared_base arrived_last r c n e h p w x a b kk nn left
-present bytes slice u threadIdx blockIdx gridDim
+place present bytes slice u threadIdx blockIdx gridDim
 """
 
 
 @cache
 def _reserved() -> frozenset[str]:
-    """Keywords, what the skeletons call their own, and every name of the prelude."""
-    code = re.sub(r"//.*", "", device_prelude("tma"))
-    return frozenset([*_KEYWORDS.split(), *_LOCALS.split(), *re.findall(r"[A-Za-z_]\w*", code)])
+    """Keywords, what the skeletons call their own, and every name of the prelude; those of more than one word of what
+    only some kernels have."""
+    code, more = (re.sub(r"//.*", "", device_prelude("tma", rows=rows)) for rows in (False, True))
+    names = [*re.findall(r"[A-Za-z_]\w*", code), *re.findall(r"[A-Za-z]\w*_\w*", more)]
+    return frozenset([*_KEYWORDS.split(), *_LOCALS.split(), *names])
 
 
 class Writer:

@@ -60,7 +60,7 @@ class Work:
     memory that is lost where the kernel's begins. ``overlaps``: tensor cores work beside everything else; ``lags``: and
     there is nothing else. ``boxed``, ``copied``: tiles of loops that the copy engine fetches, and the others;
     ``unboxed``: operands of matmuls without rows that it does not fetch. ``multiples``: what run-time dims have to be
-    multiples of for it.
+    multiples of for it. ``rounds``: how often a block loads and waits, where threads share rows.
     """
 
     blocks: int = 1
@@ -85,11 +85,12 @@ class Work:
     boxed: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
     multiples: dict[Symbol, int] = field(default_factory=dict[Symbol, int])
+    rounds: int = 0
 
 
 def program_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
     """What a program does at one shape; ``dims`` holds every symbol."""
-    return _Counter(program, binding, dims, feed).count()
+    return Counter(program, binding, dims, feed).count()
 
 
 def parts_bytes(program: Program, binding: Binding, slices: Mapping[Axis, int], blocks: int) -> int:
@@ -143,7 +144,9 @@ class _Reading:
 _reading = lru_cache(maxsize=256)(_Reading)
 
 
-class _Counter:
+class Counter:
+    """What a program does under a binding, counted statement by statement."""
+
     def __init__(self, program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed) -> None:
         self.program, self.binding, self.dims = program, binding, dict(dims)
         self.reading = _reading(program)
@@ -161,17 +164,10 @@ class _Counter:
 
     def count(self) -> Work:
         work, environments = self.work, self.environments()
-        for a in self.program.grid:
-            work.blocks *= ceil(self.extent(a, environments[0]) / self.tile(a))
+        work.blocks = self.blocks(environments[0])
         for environment in environments:
             self.body(self.program.body, work.blocks / len(environments), environment)
-        shapes = {
-            i.name: prod(max(self.value(n, self.dims), 0) for n in i.shape)
-            for i in self.program.inputs
-            if i.name in self.reading.loaded
-        }
-        distinct = sum(size * DTYPES[self.dtypes[name]] for name, size in shapes.items())
-        work.distinct_bytes = min(distinct, work.loaded_bytes)
+        work.distinct_bytes = min(self.distinct(), work.loaded_bytes)
         work.unboxed = tuple(sorted(self.second_operands() - self.boxes))
         inside = [i for s in self.every if isinstance(s, Loop) for i in s.body if isinstance(i, Let)]
         fed = {i.name for i in inside if self.reading.is_fed(i)}
@@ -186,6 +182,14 @@ class _Counter:
         work.registers += self.late_registers()
         self.count_repeats(environments[0])
         return work
+
+    def blocks(self, environment: Mapping[Any, Any]) -> int:
+        return prod(ceil(self.extent(a, environment) / self.tile(a)) for a in self.program.grid)
+
+    def distinct(self) -> int:
+        """Bytes of the arrays that are loaded."""
+        arrays = (i for i in self.program.inputs if i.name in self.reading.loaded)
+        return sum(prod((max(self.value(n, self.dims), 0) for n in i.shape), start=DTYPES[i.dtype]) for i in arrays)
 
     def lags(self) -> bool:
         """Whether matmuls of warpgroups go on while the next trip begins: loops do nothing else with what they load."""

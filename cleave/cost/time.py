@@ -29,6 +29,10 @@ CACHE_OVER_MEMORY = 4.0
 EXPOSED = 0.15
 """Part of the shorter of arithmetic and memory time that the other does not hide."""
 
+HARDLY_EXPOSED = 0.05
+"""The same of moving rows that threads share, and of waiting for them: most of it is hidden. It tells blocks apart that
+memory limits alike."""
+
 TRIP_CYCLES = 275
 """Cycles a block waits at the barriers of a loop trip; other resident blocks fill them."""
 
@@ -55,6 +59,9 @@ LOADS_A_WARP = 2048
 
 LOAD_LATENCY = 0.8e-6
 """Seconds from asking for a tile to having it, under load."""
+
+STORE_SECONDS = 0.4e-6
+"""Seconds from the last value of a block whose threads share rows to its end: an assumption."""
 
 RAMP_SECONDS = 0.85e-6
 """Seconds that even an empty kernel takes from launch to result, besides the launch."""
@@ -160,7 +167,10 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) ->
         arithmetic = (max(matmul, special + other) + (0.0 if work.lags else barriers)) / busy
     trips = work.trips / max(work.blocks, 1) * waves
     memory = _memory_seconds(work, binding, facts, together=together, used=used)
-    memory += trips * _idle_seconds(work, facts, together, arithmetic / max(trips, 1.0))
+    if binding.lanes:
+        waves = min(waves, 1)  # blocks are short: one begins while others end
+    else:
+        memory += trips * _idle_seconds(work, facts, together, arithmetic / max(trips, 1.0))
     terms = {
         "matmul": matmul,
         "special": special,
@@ -186,8 +196,28 @@ def _memory_seconds(work: Work, binding: Binding, facts: Facts, *, together: int
     moved = work.loaded_bytes + work.stored_bytes
     ring = work.shared_bytes * max(work.early, LEAST_EARLY) / binding.stages
     in_flight = together * max(ring, LOADS_A_WARP * binding.warps)
+    if binding.lanes:
+        return _shared_row_seconds(work, facts, together)
+    if not work.matmul_flops:
+        bandwidth_seconds = _moving_seconds(work, facts)
+    else:
+        bandwidth_seconds = (work.distinct_bytes + work.stored_bytes) / bandwidth
     return max(
-        (work.distinct_bytes + work.stored_bytes) / bandwidth,
+        bandwidth_seconds,
         moved / (bandwidth * CACHE_OVER_MEMORY * used / facts.multiprocessors),
         moved / (in_flight / LOAD_LATENCY),
     )
+
+
+def _shared_row_seconds(work: Work, facts: Facts, together: int) -> float:
+    """What is moved, and what blocks that run at once wait for loads and for one another's threads."""
+    joins = work.trips / max(work.blocks, 1) * TRIP_CYCLES / facts.clock
+    waiting = work.blocks / together * (work.rounds * LOAD_LATENCY + joins + STORE_SECONDS)
+    moving = _moving_seconds(work, facts)
+    return max(moving, waiting) + HARDLY_EXPOSED * min(moving, waiting)
+
+
+def _moving_seconds(work: Work, facts: Facts) -> float:
+    """Everything from memory once; what is read again comes from the second-level cache, and takes the same paths."""
+    again = work.loaded_bytes - work.distinct_bytes
+    return (work.distinct_bytes + work.stored_bytes + again / CACHE_OVER_MEMORY) / facts.read_bandwidth

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from math import prod
 
+from cleave.cost.lanes import shared_row_work
 from cleave.cost.program import Work, parts_bytes, program_work
 from cleave.cost.time import modelled, refusal
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.index import evaluate
 from cleave.schedule.bindings import SLICE, WARP_COLUMNS, bindings
+from cleave.schedule.lanes import shared_row_bindings
 from cleave.schedule.lower import Lowered, lower
 from cleave.schedule.partition import Piece
-from cleave.schedule.placement import Placement, Sizes, placements
+from cleave.schedule.placement import Placement, Sizes, placements, shared_row_placements
 from cleave.schedule.request import Request
 from cleave.schedule.roles import Plan, Role, stored_axes
+from cleave.schedule.rows import structure
 from cleave.schedule.sharers import multicast
 from cleave.schedule.splits import base_extent, merge_roles
 from cleave.schedule.variants import Variant
@@ -90,18 +93,34 @@ def _kernels(s: Setting, piece: Piece) -> list[Kernel]:
     out: list[Kernel] = []
     if not stored_axes(piece.graph.outputs):
         r.reject(NO_ROWS)
-    for placement in placements(piece.graph, sizes, tiled=r.config.ablation.iterative_tiling):
+    tiled = r.config.ablation.iterative_tiling
+    for placement in placements(piece.graph, sizes, tiled=tiled):
         if out and placement.rank > out[0].placement.rank:
             break
-        lowered = _lowered(r, piece, placement.roles)
-        if lowered is None:
-            continue
-        r.tiled_names |= {a.name for a in program_axes(lowered.program) if a not in lowered.program.unit}
-        for skeleton in (k for k in r.skeletons if _worth_trying(k, r, placement, sizes)):
-            for binding in _bindings(s, piece, lowered.program, placement, skeleton):
-                made = _costed(s, lowered, placement, binding, skeleton)
-                out += [made] if made is not None else []
+        out += _placed(s, piece, placement, [k for k in r.skeletons if not k.lanes])
+    sharing = [k for k in r.skeletons if k.lanes]
+    if structure(piece.graph).contractions:
+        for skeleton in sharing:
+            r.reject(f"{skeleton.name} has no matmul")
+        sharing = []
+    for placement in shared_row_placements(piece.graph, sizes, tiled=tiled) if sharing else ():
+        out += _placed(s, piece, placement, sharing)
     return sorted(out, key=lambda k: modelled([(k.work, k.binding)], r.target).microseconds)
+
+
+def _placed(s: Setting, piece: Piece, placement: Placement, skeletons: Sequence[Skeleton]) -> Iterator[Kernel]:
+    """Kernels under one placement."""
+    r = s.request
+    sizes = r.sizes(s.dims(s.chunk or USUAL_CHUNK), s.fixed)
+    lowered = _lowered(r, piece, placement.roles) if skeletons else None
+    if lowered is None:
+        return
+    r.tiled_names |= {a.name for a in program_axes(lowered.program) if a not in lowered.program.unit}
+    for skeleton in (k for k in skeletons if _worth_trying(k, r, placement, sizes)):
+        for binding in _bindings(s, piece, lowered.program, placement, skeleton):
+            made = _costed(s, lowered, placement, binding, skeleton)
+            if made is not None:
+                yield made
 
 
 def _lowered(r: Request, piece: Piece, roles: Mapping[Axis, Role]) -> Lowered | None:
@@ -185,8 +204,9 @@ def _bindings(
     """With a multicast forced, the first piece has it, and the others where they can."""
     r = s.request
     sizes, blocks = r.sizes(s.dims(s.chunk or USUAL_CHUNK), s.fixed), r.forced.multicast
+    possible = shared_row_bindings if skeleton.lanes else bindings
     try:
-        for binding in bindings(program, placement, sizes, skeleton, r.forced.tile):
+        for binding in possible(program, placement, sizes, skeleton, r.forced.tile):
             shared = multicast(program, binding, sizes, blocks) if blocks > 1 else None
             if shared is None and blocks > 1 and piece == s.variant.partition.pieces[0]:
                 r.reject(
@@ -224,7 +244,9 @@ def _costed(s: Setting, lowered: Lowered, placement: Placement, binding: Binding
         r.reject(why[0])
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
-    work = program_work(lowered.program, binding, s.dims(chunk), r.feed(skeleton, binding))
+    dims, feed = s.dims(chunk), r.feed(skeleton, binding)
+    count = shared_row_work if binding.lanes else program_work
+    work = count(lowered.program, binding, dims, feed)
     why_not = _feed_refusal(s, skeleton, binding, work) or refusal(work, r.target, binding)
     if why_not is not None:
         r.reject(why_not)

@@ -14,8 +14,8 @@ from dataclasses import replace as replaced
 
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
-from cleave.ir.graph import Graph, Reduce, free, reductions, walk
-from cleave.ir.index import evaluate, symbols_of
+from cleave.ir.graph import Graph, Load, Reduce, free, reductions, walk
+from cleave.ir.index import Index, Position, evaluate, symbols_of
 from cleave.schedule.roles import Level, Role
 from cleave.schedule.rows import Structure, contiguous, row_sets, rowless, structure
 
@@ -176,3 +176,50 @@ def _is_nested(g: Graph, a: Axis) -> bool:
 
 def _contains(outer: Reduce, inner: Reduce) -> bool:
     return outer is not inner and outer.axis in free(inner.body) and inner in walk(outer.body)
+
+
+# ---- rows that threads share
+
+
+def shared_row_placements(g: Graph, sizes: Sizes, *, tiled: bool = True) -> Iterator[Placement]:
+    """Placements of a graph without a matmul, whose columns lie side by side in the threads of a row.
+
+    columns are the axes along which the outputs lie side by side in memory; or those that reductions read so, alone.
+    """
+    s = structure(g)
+    beside = contiguous(g)
+    yield _shared_rows(g, s, sizes, beside, tiled=tiled)
+    if s.bound and beside - s.bound:
+        yield _shared_rows(g, s, sizes, beside & s.bound, tiled=tiled)
+
+
+def _shared_rows(g: Graph, s: Structure, sizes: Sizes, columns: frozenset[Axis], *, tiled: bool) -> Placement:
+    loops = _loops_over_columns(g, s, columns)
+    roles: dict[Axis, Role] = {}
+    for a in (*s.stored, *(a for a in g.axes if a not in s.stored)):
+        if a in loops:
+            roles[a] = ("loop" if tiled else "whole",)
+        elif a in s.bound:
+            roles[a] = ("step",)
+        else:
+            roles[a] = ("grid" if a in columns else "unit",)
+    possible = [a for a in s.stored if roles[a] == ("unit",) and a not in s.batch and a.kind != "outer"]
+    rows = tuple([max(possible, key=lambda a: (_known(a, sizes), s.stored.index(a)))] if possible else ())
+    return Placement({**roles, **{a: ("grid",) for a in rows}}, rows, tuple(a for a in s.stored if a in columns))
+
+
+def _loops_over_columns(g: Graph, s: Structure, columns: frozenset[Axis]) -> frozenset[Axis]:
+    """Bound axes of which threads share the elements: none of them meets another one, or a column, in one value."""
+    loads = [t for t in walk(*g.terms) if isinstance(t, Load) and t.indices]
+    beside = {a for t in loads for a in free(t) if _is_last(t.indices[-1], a)}
+    chosen = list(columns)
+    for a in sorted(s.bound - columns, key=lambda a: (a not in beside, a.name)):
+        bodies = [free(r.body) for r in reductions(*g.terms) if r.axis is a]
+        if a.kind != "outer" and (a in beside or not chosen) and not any(axes & set(chosen) for axes in bodies):
+            chosen.append(a)
+    return frozenset(chosen) & s.bound
+
+
+def _is_last(last: Index, a: Axis) -> bool:
+    linear = last.linear_in(Position(a))
+    return linear is not None and linear[0].constant == 1

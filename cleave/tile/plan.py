@@ -82,7 +82,8 @@ class Binding:
 
     ``teams``: groups of warps that divide the trips of the outermost loops; each has all rows of the block.
     ``row_tiles``: sets of sixteen rows that each warp owns. ``multicast``: what blocks fetch for one another.
-    ``mma``: the instructions of every matmul. ``loaders``: warps besides ``warps`` that only ask for boxes.
+    ``mma``: the instructions of every matmul. ``loaders``: warps besides ``warps`` that only ask for boxes. ``lanes``:
+    threads that share a row and hold its columns in registers, where there are no matmuls; 0: rows of matmul tiles.
     """
 
     tiles: Mapping[Axis, int]
@@ -94,6 +95,7 @@ class Binding:
     multicast: Multicast | None = None
     mma: Mma = "mma.sync"
     loaders: int = 0
+    lanes: int = 0
 
     @property
     def warps_a_team(self) -> int:

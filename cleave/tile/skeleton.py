@@ -6,17 +6,21 @@ wgmma by each four of them.
 of its own and every so-manieth trip; the fold's carry joins their states. For few rows, where memory is the limit.
 ``specialised``  a warpgroup of loaders asks for boxes, the others multiply by wgmma and never wait for one another; the
 second matmul of a trip runs beside the first one of the next and what lies between. For many rows.
+``row``        no matmul: so many threads share a row, a part of a warp or several warps, and have its columns in
+registers; of a loop over them the first trip is kept, so that what fits is read once. Where memory is the limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Reduce
+from cleave.ir.op import DTYPES
 from cleave.tile.plan import Binding, Feed, Merge, Mma
-from cleave.tile.program import Contract, Let, Loop, Program, TileTerm, Update, statements
+from cleave.tile.program import Contract, Let, Loop, Program, Store, TileTerm, Update, program_axes, statements
 
 WARPGROUP = 4
 """Warps that execute a wgmma together, side by side along the rows."""
@@ -30,6 +34,9 @@ multiples of 8, together what a block has. Where few compute, everyone has enoug
 
 LOOP_TILES = (32, 64, 128)
 
+VECTOR_BYTES = 16
+"""What a thread reads or writes at once."""
+
 
 @dataclass(frozen=True)
 class Skeleton:
@@ -42,6 +49,7 @@ class Skeleton:
     mmas             instructions of its matmuls, the usual ones first; a target need not have all
     loaders          warps of a block that only ask for boxes
     loop_tiles       elements of a loop's axis that are worth trying
+    lanes            how many threads may share a row, where there are no matmuls
     row_tiles        how many times as many a warp may own: more of them read each tile of the other operand less often
     column_multiple  columns of a fragment, and elements of a contracted tile, come in multiples of this
     vector_bytes     rows of a tile fed asynchronously start at multiples of this, on an axis whose elements lie side
@@ -64,6 +72,7 @@ class Skeleton:
     mmas: tuple[Mma, ...] = ("mma.sync", "wgmma")
     loaders: int = 0
     loop_tiles: tuple[int, ...] = LOOP_TILES
+    lanes: tuple[int, ...] = ()
 
 
 SKELETONS: dict[str, Skeleton] = {
@@ -111,14 +120,82 @@ SKELETONS: dict[str, Skeleton] = {
         loaders=WARPGROUP,
         loop_tiles=(64, 128, 160, 176),
     ),
+    "row": Skeleton(
+        name="row",
+        architectures=("sm_80", "sm_90a"),
+        mma=(1, 1, 1),
+        feeds=("cp.async",),
+        merges=("none", "second-launch"),
+        rows_per_warp=1,
+        column_multiple=1,
+        vector_bytes=16,
+        operands=(),
+        warps=(1, 2, 4, 8, 16),
+        stages=(1,),
+        mmas=("mma.sync",),
+        lanes=(8, 16, 32, 64, 128, 256, 512),
+    ),
 }
 
 
 def refusals(skeleton: Skeleton, program: Program, binding: Binding) -> tuple[str, ...]:
     """Why a skeleton can't express a program under a binding; empty if it can."""
+    if skeleton.lanes:
+        return tuple(dict.fromkeys(_shared_row_refusals(skeleton, program, binding)))
     return tuple(
         dict.fromkeys((*_row_refusals(skeleton, program, binding), *_value_refusals(skeleton, program, binding)))
     )
+
+
+def vector_elements(program: Program) -> int:
+    """Elements of a row that a thread has side by side: a vector of the narrowest array that is read or written."""
+    dtypes = {b.name: b.dtype for b in (*program.inputs, *program.outputs)}
+    every = list(statements(program.body))
+    names = [s.term.input for s in every if isinstance(s, Let) and isinstance(s.term, Load) and s.axes]
+    names += [s.output for s in every if isinstance(s, Store) and s.axes]
+    return max(4, VECTOR_BYTES // min((DTYPES[dtypes[name]] for name in names if DTYPES[dtypes[name]] > 1), default=4))
+
+
+def _shared_row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Iterator[str]:
+    rows = prod(binding.tile(a) for a in binding.rows)
+    if binding.lanes not in skeleton.lanes:
+        yield f"{binding.lanes} threads a row, allowed are {', '.join(map(str, skeleton.lanes))}"
+    elif rows * binding.lanes != 32 * binding.warps:
+        yield f"{rows} rows of {binding.lanes} threads in {binding.warps} warps"
+    else:
+        yield from _shared_column_refusals(program, binding)
+    yield from (f"row axis {a} is not tiled on the grid" for a in binding.rows if a not in program.grid)
+    for s in statements(program.body):
+        match s:
+            case Let(name, axes, term):
+                yield from _shared_value_refusals(name, axes, term, binding)
+            case Update(c, term):
+                yield from _shared_value_refusals(c.name, c.axes, term, binding)
+            case Loop(_, _, _, accumulators, _):
+                for c in accumulators:
+                    yield from _shared_value_refusals(c.name, c.axes, None, binding)
+            case Store():
+                yield from _shared_value_refusals(s.output, _tiled(s.axes, program), None, binding)
+
+
+def _tiled(axes: tuple[Axis, ...], program: Program) -> tuple[Axis, ...]:
+    return tuple(a for a in axes if a not in program.unit)
+
+
+def _shared_column_refusals(program: Program, binding: Binding) -> Iterator[str]:
+    """Tiles of all axes that are laid over the threads of a row."""
+    width = binding.lanes * vector_elements(program)
+    for a in program_axes(program):
+        if a not in program.unit and a not in binding.rows and binding.tile(a) % width:
+            yield f"tile {binding.tile(a)} of {a} is no multiple of {width}, what {binding.lanes} threads hold"
+
+
+def _shared_value_refusals(name: str, axes: tuple[Axis, ...], term: TileTerm | None, binding: Binding) -> Iterator[str]:
+    if isinstance(term, Contract):
+        yield f"{name} is a matmul, and this skeleton has none"
+    others = columns((*axes, term.axis) if isinstance(term, Reduce) else axes, binding)
+    if len(others) > 1:
+        yield f"{name} has {len(others)} axes besides rows ({_names(others)})"
 
 
 def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Iterator[str]:

@@ -24,7 +24,7 @@ from cleave.schedule import schedule
 from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
-from tests.null import scheduled_candidates, team_cases
+from tests.null import row_cases, scheduled_candidates, team_cases
 from tests.null import test_codegen_boxes as box_cases
 from tests.null import test_multicast as multicast_cases
 from tests.null import test_specialised as specialised_cases
@@ -72,6 +72,11 @@ def test_warps_of_more_rows_equal_the_graph_and_the_emulator(name, rng):
     if case.schedule.target.arch not in ("sm_80", arch):
         pytest.skip(f"boxes on {arch}")
     agrees(case, arch, rng)
+
+
+@pytest.mark.parametrize("name", row_cases.CASES)
+def test_threads_that_share_rows_equal_the_graph_and_the_emulator(name, rng):
+    agrees(row_cases.CASES[name](), device.target().arch, rng)
 
 
 BOXED = {**box_cases.FETCHED, **box_cases.MIXED, **{f"decode of {g}": lambda g=g: team_cases.decode(g) for g in (1, 4)}}

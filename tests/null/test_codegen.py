@@ -22,12 +22,14 @@ from tests.null import codegen_cases as cases
 from tests.null.codegen_cases import CASES, Case
 
 
-def check(operator: OperatorSource, g: Graph, case: Case, sizes: cases.Sizes, rng: np.random.Generator) -> None:
+def check(
+    operator: OperatorSource, g: Graph, case: Case, sizes: cases.Sizes, rng: np.random.Generator, alignment: int = 1
+) -> None:
     """The metric of the final test, on whole outputs that start as NaN."""
     values, seed = cases.inputs(case, sizes, rng), int(rng.integers(2**31))
 
     def run(inputs, outputs):
-        for name, found in emulate(operator, inputs, sizes, seed).items():
+        for name, found in emulate(operator, inputs, sizes, seed, alignment=alignment).items():
             outputs[name][...] = found
 
     result = check_executable(run, g, values, sizes, seed=seed)
@@ -149,8 +151,10 @@ def test_too_much_shared_memory_is_refused():
 
 
 def test_an_unknown_skeleton_is_refused():
-    plan = dataclasses.replace(cases.kernel(cases.MATMUL, "m grid, n grid, k loop", cases.TILES, "m"), skeleton="row")
+    plan = dataclasses.replace(
+        cases.kernel(cases.MATMUL, "m grid, n grid, k loop", cases.TILES, "m"), skeleton="column"
+    )
     assert (
         refusal(cases.schedule(cases.MATMUL, plan))
-        == "kernel matmul: skeleton 'row': emitted are cta-ring, warp-ring, specialised"
+        == "kernel matmul: skeleton 'column': emitted are cta-ring, warp-ring, specialised, row"
     )

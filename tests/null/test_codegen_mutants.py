@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -78,20 +79,23 @@ def test_is_caught(name, rng):
     assert is_caught(CASES[case_name](), pattern, new, rng)
 
 
-def is_caught(case: cases.Case, pattern: str, new: str, rng: np.random.Generator) -> bool:
-    """Whether the first kernel, changed in its own text, fails at one of the sizes of its case."""
+def is_caught(
+    case: cases.Case, pattern: str, new: str, rng: np.random.Generator, alignments: Sequence[int] = (1,)
+) -> bool:
+    """Whether the first kernel, changed in its own text, fails at one of the sizes of its case, and addresses."""
     operator = generate(case.schedule)
     head, own = operator.kernels[0].text.split(KERNEL_MARK)
     changed, count = re.subn(pattern, new, own)
     assert count and changed != own, "the mutant changes nothing"
     kernel = dataclasses.replace(operator.kernels[0], text=head + KERNEL_MARK + changed)
     mutant = dataclasses.replace(operator, kernels=(kernel, *operator.kernels[1:]))
-    return any(not passes(mutant, case, sizes, rng) for sizes in case.sizes)
+    return any(not passes(mutant, case, sizes, rng, n) for sizes in case.sizes for n in alignments)
 
 
-def passes(operator, case: cases.Case, sizes: cases.Sizes, rng: np.random.Generator) -> bool:
+def passes(operator, case: cases.Case, sizes: cases.Sizes, rng: np.random.Generator, alignment: int = 1) -> bool:
     def run(inputs, outputs):
-        for name, found in emulate(operator, inputs, sizes, int(rng.integers(2**31))).items():
+        seed = int(rng.integers(2**31))
+        for name, found in emulate(operator, inputs, sizes, seed, alignment=alignment).items():
             outputs[name][...] = found
 
     try:

@@ -389,7 +389,8 @@ def test_errors_name_the_axis_the_value_and_what_is_allowed() -> None:
     assert refused(c, tile={"t": 20}) == "axis t: tile 20: allowed are multiples of 16"
     assert refused(c, tile={"q": 32}).startswith("moved: tile for 'q': allowed are ")
     assert refused(c, tile={"s": 40}) == "axis s: tile 40: allowed in cta-ring are 4, 8, 16, 32"
-    assert refused(c, skeleton="row") == "moved: skeleton 'row': allowed are cta-ring, warp-ring, specialised"
+    assert refused(c, skeleton="col") == "moved: skeleton 'col': allowed are cta-ring, warp-ring, specialised, row"
+    assert refused(c, skeleton="row") == "moved: no kernel of row can run it: row has no matmul"
     assert refused(c, merge="second-launch") == "moved: merge 'second-launch': the candidate has no split"
     assert refused(c, split={"t": 2}) == "moved: split of 't': allowed are none: the candidate has no split"
     assert refused(flash, split={"s": 2}) == "flash: split of 's': allowed are t"

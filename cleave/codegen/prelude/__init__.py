@@ -12,11 +12,14 @@ KERNEL_MARK = "// ---- kernel\n"
 
 
 @cache
-def device_prelude(feed: Feed = "cp.async", instructions: str = "") -> str:
-    """CUDA C++, ending in ``KERNEL_MARK``. ``instructions``: of the warpgroups, see ``codegen.warpgroup``."""
+def device_prelude(feed: Feed = "cp.async", instructions: str = "", *, rows: bool = False) -> str:
+    """CUDA C++, ending in ``KERNEL_MARK``.
+
+    ``instructions``: of the warpgroups, see ``codegen.warpgroup``; ``rows``: where threads share them.
+    """
     boxes = _text("bulk.cuh") if feed == "tma" else ""
     groups = _text("warpgroup.cuh") + instructions if instructions else ""
-    return _text("device.cuh") + boxes + groups + _common(feed)
+    return _text("device.cuh") + boxes + groups + (_text("rows.cuh") if rows else "") + _common(feed, rows=rows)
 
 
 def has_mbarriers(text: str) -> bool:
@@ -24,15 +27,21 @@ def has_mbarriers(text: str) -> bool:
     return "mbarrier_" in text
 
 
+def has_shared_rows(text: str) -> bool:
+    """Whether a kernel's own text needs what comes with threads that share rows."""
+    return "lanes_" in text or "_vector" in text
+
+
 @cache
-def emulator_prelude(feed: Feed = "cp.async") -> str:
+def emulator_prelude(feed: Feed = "cp.async", *, rows: bool = False) -> str:
     """Plain C++ with the same names, ending in ``KERNEL_MARK``."""
-    return _text("emulator.h") + (_text("bulk.h") if feed == "tma" else "") + _common(feed)
+    own = (_text("bulk.h") if feed == "tma" else "") + (_text("rows.h") if rows else "")
+    return _text("emulator.h") + own + _common(feed, rows=rows)
 
 
-def _common(feed: Feed) -> str:
-    text = _text("common.cuh")
-    return text.removesuffix(KERNEL_MARK) + _text("slabs.cuh") + KERNEL_MARK if feed == "tma" else text
+def _common(feed: Feed, *, rows: bool) -> str:
+    more = (_text("slabs.cuh") if feed == "tma" else "") + (_text("vectors.cuh") if rows else "")
+    return _text("common.cuh").removesuffix(KERNEL_MARK) + more + KERNEL_MARK
 
 
 @cache

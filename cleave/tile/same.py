@@ -1,0 +1,57 @@
+"""Values that loops compute again: what a Let is at the first tile of its loop an earlier loop may have computed.
+
+for n: x_1 = x[m, n];  m1 = max(m1~, max[n](x_1))
+for n: x_2 = x[m, n];  e1 = exp_diff(x_2, m1) ..         x_2 is x_1 at the same positions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cleave.ir.graph import Ref, Term, children, rebuild, walk
+from cleave.tile.program import Contract, Let, Loop, Program, TileTerm
+
+
+def column_loops(program: Program) -> tuple[Loop, ...]:
+    """Loops over tiles that are in no other loop."""
+    return tuple(s for s in program.body if isinstance(s, Loop) and s.axis not in program.unit)
+
+
+def same_values(program: Program) -> dict[str, str]:
+    """For the Lets of these loops, the first one that is the same at the first tile: itself, or of a loop before.
+
+    Not those that read what their own loop carries: that has another value in every trip.
+    """
+    found: dict[str, str] = {}
+    owners: dict[object, str] = {}
+    for s in column_loops(program):
+        for let in _still(s):
+            key = (s.axis, s.lower, let.axes, _named(let.term, found))
+            found[let.name] = owners.setdefault(key, let.name)
+    return found
+
+
+def _still(s: Loop) -> Iterator[Let]:
+    running = {c.name for c in s.accumulators}
+    for let in (i for i in s.body if isinstance(i, Let)):
+        if any(name.removesuffix("~") in running for name in names_read(let.term)):
+            running.add(let.name)
+        else:
+            yield let
+
+
+def names_read(term: TileTerm) -> frozenset[str]:
+    """Values that a tile term refers to."""
+    if isinstance(term, Contract):
+        return frozenset({term.left.name, term.right.name})
+    return frozenset(t.name for t in walk(term) if isinstance(t, Ref))
+
+
+def _named(term: TileTerm, found: dict[str, str]) -> TileTerm:
+    """The term over the first values that are the same."""
+    if isinstance(term, Contract):
+        return term
+    if isinstance(term, Ref):
+        return Ref(found.get(term.name, term.name), term.axes)
+    inner: list[Term] = [x for c in children(term) if not isinstance(x := _named(c, found), Contract)]
+    return rebuild(term, inner) if inner else term

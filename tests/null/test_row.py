@@ -1,0 +1,140 @@
+"""The skeleton whose threads share rows: equal to the graph on the emulator, compiled everywhere, mutants caught."""
+
+from __future__ import annotations
+
+import pytest
+from numpy.random import Generator, default_rng
+
+from cleave import nn
+from cleave.candidate import Candidate
+from cleave.codegen.compile import Failed, compile_many
+from cleave.codegen.generate import generate
+from cleave.errors import ScheduleError
+from cleave.schedule import schedule
+from cleave.target import Target
+from tests.null.codegen_cases import Case
+from tests.null.row_cases import CASES
+from tests.null.test_codegen import check
+from tests.null.test_codegen_mutants import is_caught
+from tests.null.test_schedule_fuzz import folds_of, random_graph
+
+ALIGNMENTS = (1, 16)
+"""Vectors need both, lengths and addresses that are multiples."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_emulated_kernel_equals_the_graph(name, rng):
+    case = CASES[name]()
+    operator = generate(case.schedule)
+    for sizes in case.sizes:
+        for alignment in ALIGNMENTS:
+            check(operator, case.schedule.graph, case, sizes, rng, alignment)
+
+
+def test_everything_compiles_everywhere_without_spills():
+    jobs = [(k, arch) for make in CASES.values() for k in generate(make().schedule).kernels for arch in k.architectures]
+    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
+        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
+        r = made.resources
+        assert (r.spill_stores, r.spill_loads, r.local_bytes) == (0, 0, 0), f"{kernel.entry} for {arch}: {r}"
+
+
+def test_text_is_the_golden_file(golden):
+    (kernel,) = generate(CASES["softmax, two warps a row"]().schedule).kernels
+    golden("softmax_row.cu", kernel.text)
+
+
+TWO_WARPS = "softmax, two warps a row"
+MUTANTS = {
+    "no barrier between the warps of a row": (
+        TWO_WARPS,
+        r"(shared_write_float\(parts.*\n *\}\n) *block_barrier\(\);\n",
+        r"\1",
+    ),
+    "no barrier before the next trip's parts": ("heads", r"block_barrier\(\);(?=\n *\}\n *// s1)", ""),
+    "parts of the first row only": (TWO_WARPS, r"\(row \* 2 \+ w\)", "w"),
+    "parts of one warp only": (TWO_WARPS, r"\(row \* 2 \+ w\)", "(row * 2)"),
+    "lanes not joined": (TWO_WARPS, r"lanes_sum<32>\((\w+\[0\])\)", r"\1"),
+    "maximum of half of the lanes": ("largest, least and scaled", r"lanes_max<32>", "lanes_max<16>"),
+    "vectors beyond the end of a row read": (TWO_WARPS, r"(read_vector<8>\(.*), m_row.*\);", r"\1, true);"),
+    "vectors beyond the end of a row stored": (
+        TWO_WARPS,
+        r"if \(\(?m_row\[0\] < dim_m && \(n_start.*\) (write_vector)",
+        r"if (m_row[0] < dim_m) \1",
+    ),
+    "rows beyond the end stored": (TWO_WARPS, r"if \(m_row\[0\] < dim_m && (.*write)", r"if (\1"),
+    "elements beyond the end stored": (
+        TWO_WARPS,
+        r"if \(m_row\[0\] < dim_m && .*\) (write\()",
+        r"if (m_row[0] < dim_m) \1",
+    ),
+    "no mask beyond the end": (TWO_WARPS, r"if \(!\(.*< 0\)\) \{", "if (false) {"),
+    "unaligned vectors": (TWO_WARPS, r"\(\(u64\)\w+ & 15\) == 0", "true"),
+    "vectors across the ends of rows": (TWO_WARPS, r"\(dim_n & 7\) == 0", "true"),
+    "the second trip again": (TWO_WARPS, r"(n_tile\w* = n_low\w*) \+ 1024", r"\1 + 512"),
+    "a trip left out": (TWO_WARPS, r"(n_tile\w* = n_low\w*) \+ 1024", r"\1 + 1536"),
+    "the end of a row inside a vector not read": ("ragged", r"read_tail<8>\(.*\);", ";"),
+    "a window that begins inside a vector": ("window", r" & -8\)", ")"),
+    "all lanes' first elements": (TWO_WARPS, r"\+ place \* 8;", "+ 0;"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_caught(name, rng):
+    case, pattern, new = MUTANTS[name]
+    assert is_caught(CASES[case](), pattern, new, rng, ALIGNMENTS)
+
+
+# ---- as the scheduler makes them
+
+
+@pytest.mark.parametrize("name", ["softmax", "rmsnorm", "layernorm", "residual_rmsnorm", "norm_residual_norm"])
+def test_what_has_no_matmul_is_read_once(name):
+    """The cost model's choice: all of a row in the threads that share it, read and written once."""
+    g = getattr(nn, name)()
+    for m, n in ((4096, 4096), (32768, 4096), (100000, 128), (2048, 1000)):
+        (best, *_) = schedule(Candidate("c", g, g), Target("sm_90a"), {"m": m, "n": n})
+        (kernel,) = best.kernels
+        tiles = {a.name: size for a, size in kernel.binding.tiles.items()}
+        assert kernel.skeleton == "row" and tiles["n"] >= n, (name, m, n, best.text())
+
+
+def test_the_length_of_rows_is_no_part_of_a_schedule():
+    g = nn.softmax()
+    best = schedule(Candidate("c", g, g), Target("sm_90a"), {"m": 64, "n": 4096})[0]
+    assert best.bind == {} and best.constraints == ()
+
+
+def test_forced_tiles_rows_and_errors():
+    c, target, bind = Candidate("c", nn.softmax(), nn.softmax()), Target("sm_90a"), {"m": 64, "n": 4096}
+    found = schedule(c, target, bind, skeleton="row", tile={"m": 1, "n": 2048}, keep=20)
+    assert {k.binding.lanes for s in found for k in s.kernels} >= {64, 128, 256}
+    with pytest.raises(ScheduleError, match=r"allowed are multiples of 64 columns"):
+        schedule(c, target, bind, skeleton="row", tile={"n": 100})
+
+
+def scheduled(rng: Generator) -> Case | None:
+    """A random graph that the skeleton can run, with sizes that divide nothing."""
+    g = random_graph(rng)
+    if g is None:
+        return None
+    dims = {s.name: int(rng.integers(1, 40)) for s in g.symbols} | {"I": 8}
+    candidate = Candidate("random", g, g, folds=tuple(folds_of(g)))
+    bind = {s.name: dims[s.name] for s in g.symbols}
+    try:
+        found = schedule(candidate, Target("sm_90a"), bind, skeleton="row", keep=8)
+    except ScheduleError:
+        return None
+    lengths = tuple(int(n) for n in rng.integers(0, 9, 8))
+    return Case(found[int(rng.integers(len(found)))], (bind,), {"len": lengths})
+
+
+def test_random_graphs(rng):
+    draw, made = default_rng(7), 0
+    while made < 8:
+        case = scheduled(draw)
+        if case is not None:
+            made += 1
+            operator = generate(case.schedule)
+            for alignment in ALIGNMENTS:
+                check(operator, case.schedule.graph, case, case.sizes[0], rng, alignment)
