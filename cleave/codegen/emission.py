@@ -193,7 +193,7 @@ class Emission:
     roles      where some warps only load: what each side is told
     vectors    where threads share a row: each has elements that lie side by side in memory; else every so-manieth one
     repeats    loops around what is written now that may run several times
-    narrow     axes of loops of which threads that share a row take one group of columns a trip, whatever the tile
+    narrow     axes of loops of which threads that share a row take so many elements a trip, instead of a tile
     """
 
     program: Program
@@ -226,7 +226,7 @@ class Emission:
     roles: Roles | None = None
     vectors: bool = True
     repeats: int = 0
-    narrow: set[Axis] = field(default_factory=set[Axis])
+    narrow: dict[Axis, int] = field(default_factory=dict[Axis, int])
 
     def __post_init__(self) -> None:
         self.team: Team = whole_block(self.binding)
@@ -290,7 +290,7 @@ class Emission:
 
     def size(self, a: Axis) -> int:
         if a in self.narrow:
-            return self.lanes * self.vector
+            return self.narrow[a]
         return 1 if a in self.program.unit else self.binding.tile(a)
 
     def tiled(self, axes: Iterable[Axis]) -> list[Axis]:

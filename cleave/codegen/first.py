@@ -3,8 +3,8 @@
     first trip of loop 1     x read, maximum                  the others of loop 1     in a loop
     first trip of loop 2     x where it lies, sum             the others of loop 2     x read again, ..
 
-Whatever the length of a call, a tile of the axis is read once; a row that it covers has no other trips. Those take less
-at once, beside what is kept.
+Whatever the length of a call, a tile of the axis is read once; a row that it covers has no other trips. What later
+loops load is asked for before the first one computes anything, as far as registers go.
 """
 
 from __future__ import annotations
@@ -13,27 +13,46 @@ from collections.abc import Callable
 from math import gcd
 
 from cleave.codegen.emission import Emission
-from cleave.tile.program import Let, Loop, statements
-from cleave.tile.same import same_values
+from cleave.tile.program import Let, Loop, Stmt, statements
+from cleave.tile.same import column_loops, loaded_ahead, same_values
+
+MOST_BESIDE = 32
+"""Elements that a thread takes in a trip after the first, beside what it keeps."""
 
 
-def trips(em: Emission, s: Loop, place: str, low: str, trip: Callable[[], None], others: Callable[[], None]) -> None:
-    """``trip`` writes one at ``place``; ``others`` those of one group of columns that begin a tile after ``low``."""
+def further(em: Emission, s: Loop) -> int:
+    """Elements of the axis in a trip after the first."""
+    width = em.lanes * em.vector
+    return min(em.size(s.axis), MOST_BESIDE // em.vector * width)
+
+
+def trips(
+    em: Emission,
+    s: Loop,
+    place: str,
+    low: str,
+    statement: Callable[[Stmt], None],
+    trip: Callable[[], None],
+    others: Callable[[], None],
+) -> None:
+    """``trip`` writes one at ``place``; ``others`` those that begin a tile after ``low``."""
     em.writer.line(f"const int {place} = {low};")
     same = same_values(em.program)
     own = [i.name for i in statements(s.body) if isinstance(i, Let)]
     em.layouts |= {name: em.layouts[same[name]] for name in own if same.get(name, name) != name}
+    if s is next(iter(column_loops(em.program))):
+        for let in loaded_ahead(em.program, em.binding):
+            statement(let)
     trip()
     if _covers(em, s):
         return
     after = dict(em.layouts)
     for name in own:
         em.layouts.pop(name, None)
-    em.narrow.add(s.axis)
-    size = em.size(s.axis)
+    size = em.narrow[s.axis] = further(em, s)
     em.open_tile(s.axis, place, f"({place} + {size - 1})", gcd(size, em.start_multiples[s.axis]))
     others()
-    em.narrow.remove(s.axis)
+    del em.narrow[s.axis]
     em.layouts = after
 
 

@@ -200,8 +200,10 @@ def loop(em: Emission, s: Loop, walk: Walk | None = None) -> None:
         with _open(em, s, low) as place:
             ring = _ring(em, s, place, (low, high), parts=parts)
             if em.vectors and em.lanes and s in em.program.body and s.axis not in em.program.unit:
-                rest = replace(ring, first=f"{ring.first} + {ring.stride}", stride=em.lanes * em.vector)
-                first.trips(em, s, place, ring.first, partial(trip, em, s), partial(_trips, em, s, rest))
+                rest = replace(ring, first=f"{ring.first} + {ring.stride}", stride=first.further(em, s))
+                first.trips(
+                    em, s, place, ring.first, partial(statement, em), partial(trip, em, s), partial(_trips, em, s, rest)
+                )
             elif walk is None or ring.boxes is None:
                 _begin(em, s, ring, whole, parts=parts)
                 _trips(em, s, ring)

@@ -32,4 +32,4 @@ def body(em: Emission) -> None:
 def _take_little(em: Emission) -> None:
     """No vectors, nothing kept, one group of columns a trip: addresses and tests of every element take registers."""
     em.vectors = False
-    em.narrow = {s.axis for s in loops(em.program) if s.axis not in em.program.unit}
+    em.narrow = {s.axis: em.lanes * em.vector for s in loops(em.program) if s.axis not in em.program.unit}

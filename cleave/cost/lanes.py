@@ -13,7 +13,7 @@ from cleave.ir.index import Position, axes_of
 from cleave.ir.op import DTYPES
 from cleave.tile.plan import Binding, Feed
 from cleave.tile.program import Let, Loop, Program, Stmt, Store, TileTerm, Update, statements
-from cleave.tile.same import column_loops, names_read, same_values
+from cleave.tile.same import column_loops, loaded_ahead, names_read, same_values
 
 SCATTERED = 8
 """Times the bytes that elements which do not lie side by side take of the memory's transfers."""
@@ -89,9 +89,10 @@ class _Counter(Counter):
     def rounds(self, environment: Mapping[Any, Any]) -> int:
         """How often a block loads something and waits for it."""
         found = 1 if any(isinstance(s, Let) and isinstance(s.term, Load) for s in self.program.body) else 0
+        ahead = loaded_ahead(self.program, self.binding)
         for s in (s for s in self.program.body if isinstance(s, Loop)):
             loads = [i for i in statements(s.body) if isinstance(i, Let) and isinstance(i.term, Load)]
-            fresh = any(self.same.get(i.name, i.name) == i.name for i in loads)
+            fresh = any(self.same.get(i.name, i.name) == i.name for i in loads if i not in ahead)
             found += self.trips(s, environment) - (not fresh) if loads else 0
         return max(found, 1)
 
@@ -113,6 +114,8 @@ class _Counter(Counter):
         """For every loop, what it and those after it read of what those before it have computed."""
         made = [{i.name for i in s.body if isinstance(i, Let) and self.same.get(i.name) == i.name} for s in self.loops]
         read = [self.read(s) for s in self.loops]
+        ahead = {i.name for i in loaded_ahead(self.program, self.binding)}
+        made = [names | ahead if n == 0 else names - ahead for n, names in enumerate(made)]
         for n in range(1, len(self.loops)):
             yield set().union(*made[:n]) & set().union(*read[n:])
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cleave.ir.graph import Ref, Term, children, rebuild, walk
+from cleave.ir.graph import Load, Ref, Term, children, free, rebuild, walk
+from cleave.tile.plan import Binding
 from cleave.tile.program import Contract, Let, Loop, Program, TileTerm
+
+MOST_HELD = 64
+"""Elements that a thread holds of what it has loaded ahead."""
 
 
 def column_loops(program: Program) -> tuple[Loop, ...]:
@@ -29,6 +33,28 @@ def same_values(program: Program) -> dict[str, str]:
             key = (s.axis, s.lower, let.axes, _named(let.term, found))
             found[let.name] = owners.setdefault(key, let.name)
     return found
+
+
+def loaded_ahead(program: Program, binding: Binding) -> tuple[Let, ...]:
+    """Loads of later loops that the first trip of the first loop asks for: rows' own, at the same positions.
+
+    As long as a thread's share of everything that is loaded is small enough to be held.
+    """
+    loops, same = column_loops(program), same_values(program)
+    every = [(s, i) for s in loops for i in s.body if isinstance(i, Let) and isinstance(i.term, Load)]
+    own = [(s, i) for s, i in every if same.get(i.name) == i.name and s.axis in i.axes]
+    held = sum(binding.tile(s.axis) for s, _ in own) // binding.lanes
+    if held > MOST_HELD:
+        return ()
+    first = loops[0] if loops else None
+    return tuple(
+        i
+        for s, i in own
+        if first is not None
+        and s is not first
+        and (s.axis, s.lower) == (first.axis, first.lower)
+        and (free(i.term) & program.unit or any(a in binding.rows for a in i.axes))
+    )
 
 
 def _still(s: Loop) -> Iterator[Let]:

@@ -133,7 +133,7 @@ SKELETONS: dict[str, Skeleton] = {
         warps=(1, 2, 4, 8, 16),
         stages=(1,),
         mmas=("mma.sync",),
-        lanes=(8, 16, 32, 64, 128, 256, 512),
+        lanes=(2, 4, 8, 16, 32, 64, 128, 256, 512),
     ),
 }
 

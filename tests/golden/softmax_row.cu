@@ -326,27 +326,27 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           m1[0] = (maximum(m1[0], (maximum(k1[n][2 * h], k1[n][2 * h + 1]))));
         }
       }
-      for (int n_tile = n_low + 1024; n_tile < n_high; n_tile += 512) {
+      for (int n_tile = n_low + 1024; n_tile < n_high; n_tile += 1024) {
         const int n_start = n_tile;
         // x_2[m, n] = x[m, n]
         const f16* x_2_3_source = x_2 + (n_start + ((i64)m_row[0] * dim_n)) + place * 8;
-        float x_2_3[1][8];
+        float x_2_3[2][8];
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           read_vector<8>(x_2_3[n], x_2_3_source + n * 512, m_row[0] < dim_m && (n_start + ((n * 64 + place) * 8 + 0)) < dim_n);
         }
         // k1[m, n] = where(n < dim.n, ref('x_2', m, n), const('-inf'))
-        float k1_2[1][8];
+        float k1_2[2][8];
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 8; e++) {
             k1_2[n][e] = x_2_3[n][e];
           }
         }
-        if (!(((n_start + 511) - dim_n) < 0)) {
+        if (!(((n_start + 1023) - dim_n) < 0)) {
           #pragma unroll
-          for (int n = 0; n < 1; n++) {
+          for (int n = 0; n < 2; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
               if (!(((n_start + ((n * 64 + place) * 8 + e))) < dim_n)) k1_2[n][e] = NEG_INF;
@@ -355,7 +355,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         }
         // m1 = max(m1~, max(n, ref('k1', m, n)))
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int h = 0; h < 4; h++) {
             m1[0] = (maximum(m1[0], (maximum(k1_2[n][2 * h], k1_2[n][2 * h + 1]))));
@@ -420,13 +420,13 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           s1[0] = (s1[0] + (k2[n][2 * h] + k2[n][2 * h + 1]));
         }
       }
-      for (int n_tile_2 = n_low_2 + 1024; n_tile_2 < n_high_2; n_tile_2 += 512) {
+      for (int n_tile_2 = n_low_2 + 1024; n_tile_2 < n_high_2; n_tile_2 += 1024) {
         const int n_start_2 = n_tile_2;
         // x_3[m, n] = x[m, n]
         const f16* x_3_source = x_2 + (n_start_2 + ((i64)m_row[0] * dim_n)) + place * 8;
-        float x_3[1][8];
+        float x_3[2][8];
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           read_vector<8>(x_3[n], x_3_source + n * 512, m_row[0] < dim_m && (n_start_2 + ((n * 64 + place) * 8 + 0)) < dim_n);
         }
         // e2[m, n] = exp_diff(ref('x_3', m, n), ref('m1', m))
@@ -435,26 +435,26 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         for (int h = 0; h < 1; h++) {
           base_2[h] = exp_base(m1[h]);
         }
-        float e2_2[1][8];
+        float e2_2[2][8];
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 8; e++) {
             e2_2[n][e] = exp_of(x_3[n][e] - base_2[0]);
           }
         }
         // k2[m, n] = where(n < dim.n, ref('e2', m, n), 0.0)
-        float k2_2[1][8];
+        float k2_2[2][8];
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 8; e++) {
             k2_2[n][e] = e2_2[n][e];
           }
         }
-        if (!(((n_start_2 + 511) - dim_n) < 0)) {
+        if (!(((n_start_2 + 1023) - dim_n) < 0)) {
           #pragma unroll
-          for (int n = 0; n < 1; n++) {
+          for (int n = 0; n < 2; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
               if (!(((n_start_2 + ((n * 64 + place) * 8 + e))) < dim_n)) k2_2[n][e] = 0.f;
@@ -463,7 +463,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         }
         // s1 = sum(s1~, sum(n, ref('k2', m, n)))
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int h = 0; h < 4; h++) {
             s1[0] = (s1[0] + (k2_2[n][2 * h] + k2_2[n][2 * h + 1]));
@@ -515,13 +515,13 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           if (m_row[0] < dim_m && (n_start_3 + ((n * 64 + place) * 8 + 0)) < dim_n) write_vector(target + n * 512, values);
         }
       }
-      for (int n_tile_3 = n_low_3 + 1024; n_tile_3 < n_high_3; n_tile_3 += 512) {
+      for (int n_tile_3 = n_low_3 + 1024; n_tile_3 < n_high_3; n_tile_3 += 1024) {
         const int n_start_3 = n_tile_3;
         // x_1[m, n] = x[m, n]
         const f16* x_1_source = x_2 + (n_start_3 + ((i64)m_row[0] * dim_n)) + place * 8;
-        float x_1[1][8];
+        float x_1[2][8];
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           read_vector<8>(x_1[n], x_1_source + n * 512, m_row[0] < dim_m && (n_start_3 + ((n * 64 + place) * 8 + 0)) < dim_n);
         }
         // e1[m, n] = exp_diff(ref('x_1', m, n), ref('m1', m))
@@ -530,18 +530,18 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         for (int h = 0; h < 1; h++) {
           base_3[h] = exp_base(m1[h]);
         }
-        float e1[1][8];
+        float e1[2][8];
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 8; e++) {
             e1[n][e] = exp_of(x_1[n][e] - base_3[0]);
           }
         }
         // e4[m, n] = (ref('e1', m, n) * ref('e3', m))
-        float e4_2[1][8];
+        float e4_2[2][8];
         #pragma unroll
-        for (int n = 0; n < 1; n++) {
+        for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 8; e++) {
             e4_2[n][e] = (e1[n][e] * e3[0]);
@@ -551,7 +551,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         {
           f16* target_2 = out + (n_start_3 + ((i64)m_row[0] * dim_n)) + place * 8;
           #pragma unroll
-          for (int n = 0; n < 1; n++) {
+          for (int n = 0; n < 2; n++) {
             float values_2[8];
             #pragma unroll
             for (int e = 0; e < 8; e++) {

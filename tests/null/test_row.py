@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from numpy.random import Generator, default_rng
 
@@ -9,6 +11,7 @@ from cleave import nn
 from cleave.candidate import Candidate
 from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.generate import generate
+from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import ScheduleError
 from cleave.schedule import schedule
 from cleave.target import Target
@@ -105,11 +108,21 @@ def test_the_length_of_rows_is_no_part_of_a_schedule():
     assert best.bind == {} and best.constraints == ()
 
 
+def test_rows_are_read_once_and_before_anything_waits():
+    """First trips: both inputs before the first reduction is joined, and nothing of them afterwards."""
+    (kernel,) = generate(CASES["norm, residual and norm"]().schedule).kernels
+    even = kernel.text.split(KERNEL_MARK)[1].split("else {")[0]
+    alone = re.sub(r"\n {6}for \(int n_tile.*?\n {6}\}", "", even, flags=re.S)
+    before, after = alone.split("lanes_sum", 1)
+    assert before.count("read_vector<8>(") == 2 and "read_vector<8>(" not in after
+    assert after.count("read_vector_shared<8>(") == 1
+
+
 def test_forced_tiles_rows_and_errors():
     c, target, bind = Candidate("c", nn.softmax(), nn.softmax()), Target("sm_90a"), {"m": 64, "n": 4096}
     found = schedule(c, target, bind, skeleton="row", tile={"m": 1, "n": 2048}, keep=20)
     assert {k.binding.lanes for s in found for k in s.kernels} >= {64, 128, 256}
-    with pytest.raises(ScheduleError, match=r"allowed are multiples of 64 columns"):
+    with pytest.raises(ScheduleError, match=r"allowed are multiples of 16 columns"):
         schedule(c, target, bind, skeleton="row", tile={"n": 100})
 
 
