@@ -210,9 +210,13 @@ def _memory_seconds(work: Work, binding: Binding, facts: Facts, *, together: int
 
 
 def _shared_row_seconds(work: Work, facts: Facts, together: int) -> float:
-    """What is moved, and what blocks that run at once wait for loads and for one another's threads."""
+    """What is moved, and what blocks that run at once wait for loads and for one another's threads.
+
+    ``WAVE_SECONDS`` has the first load of the first block, and the last store of the last one.
+    """
     joins = work.trips / max(work.blocks, 1) * TRIP_CYCLES / facts.clock
-    waiting = work.blocks / together * (work.rounds * LOAD_LATENCY + joins + STORE_SECONDS)
+    alone = work.rounds * LOAD_LATENCY + joins + STORE_SECONDS
+    waiting = max(work.blocks / together, 1.0) * alone - LOAD_LATENCY - STORE_SECONDS
     moving = _moving_seconds(work, facts)
     return max(moving, waiting) + HARDLY_EXPOSED * min(moving, waiting)
 

@@ -17,10 +17,9 @@ from cleave.schedule.bindings import SLICE, WARP_COLUMNS, bindings
 from cleave.schedule.lanes import shared_row_bindings
 from cleave.schedule.lower import Lowered, lower
 from cleave.schedule.partition import Piece
-from cleave.schedule.placement import Placement, Sizes, placements, shared_row_placements
+from cleave.schedule.placement import Placement, Sizes, has_matmul, placements, shared_row_placements
 from cleave.schedule.request import Request
 from cleave.schedule.roles import Plan, Role, stored_axes
-from cleave.schedule.rows import structure
 from cleave.schedule.sharers import multicast
 from cleave.schedule.splits import base_extent, merge_roles
 from cleave.schedule.variants import Variant
@@ -99,7 +98,7 @@ def _kernels(s: Setting, piece: Piece) -> list[Kernel]:
             break
         out += _placed(s, piece, placement, [k for k in r.skeletons if not k.lanes])
     sharing = [k for k in r.skeletons if k.lanes]
-    if structure(piece.graph).contractions:
+    if has_matmul(piece.graph, sizes):
         for skeleton in sharing:
             r.reject(f"{skeleton.name} has no matmul")
         sharing = []

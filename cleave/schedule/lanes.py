@@ -60,11 +60,12 @@ def _arrangements(
     useful = max(power_of_two(-(-longest // vector)), skeleton.lanes[0])
     forced = any(a.name in tile for a in (*columns, *placement.rows))
     available = power_of_two(sizes.extent(placement.rows[0]) or UNKNOWN) if placement.rows else 1
-    for lanes, warps in product(skeleton.lanes, skeleton.warps):
-        rows = 32 * warps // lanes
-        if 32 * warps % lanes or (rows > 1 and not placement.rows) or (lanes > useful and not forced):
+    for lanes in skeleton.lanes:
+        if lanes > useful and not forced:
             continue
-        if forced or rows == 1 or (32 * warps in THREADS and rows < 2 * available):
+        possible = [w for w in skeleton.warps if 32 * w % lanes == 0 and (placement.rows or 32 * w == lanes)]
+        filled = [w for w in possible if 32 * w == lanes or (32 * w in THREADS and 32 * w < 2 * available * lanes)]
+        for warps in possible if forced else filled or possible[:1]:
             yield lanes, warps
 
 

@@ -181,6 +181,16 @@ def _contains(outer: Reduce, inner: Reduce) -> bool:
 # ---- rows that threads share
 
 
+SHORT_SUM = 16
+"""Longest axis of a sum of products that is added element by element, as a rotation's pairs are."""
+
+
+def has_matmul(g: Graph, sizes: Sizes) -> bool:
+    """Whether a sum of products is worth a matmul of tiles."""
+    sums = [c.reduce.axis for c in structure(g).contractions]
+    return any(not sizes.is_fixed(a) or (sizes.extent(a) or 0) > SHORT_SUM for a in sums)
+
+
 def shared_row_placements(g: Graph, sizes: Sizes, *, tiled: bool = True) -> Iterator[Placement]:
     """Placements of a graph without a matmul, whose columns lie side by side in the threads of a row.
 
@@ -194,7 +204,7 @@ def shared_row_placements(g: Graph, sizes: Sizes, *, tiled: bool = True) -> Iter
 
 
 def _shared_rows(g: Graph, s: Structure, sizes: Sizes, columns: frozenset[Axis], *, tiled: bool) -> Placement:
-    loops = _loops_over_columns(g, s, columns)
+    loops = _loops_over_columns(g, s, columns) - {c.reduce.axis for c in s.contractions}
     roles: dict[Axis, Role] = {}
     for a in (*s.stored, *(a for a in g.axes if a not in s.stored)):
         if a in loops:

@@ -12,8 +12,9 @@ from cleave.ir.graph import Load, Ref, Term, children, free, rebuild, walk
 from cleave.tile.plan import Binding
 from cleave.tile.program import Contract, Let, Loop, Program, TileTerm
 
-MOST_HELD = 64
-"""Elements that a thread holds of what it has loaded ahead."""
+MOST_HELD, FEW_HELD = 64, 32
+"""Elements that a thread holds of what it has loaded ahead; and up to which that is worth it for what all rows share,
+which comes from a cache."""
 
 
 def column_loops(program: Program) -> tuple[Loop, ...]:
@@ -36,7 +37,7 @@ def same_values(program: Program) -> dict[str, str]:
 
 
 def loaded_ahead(program: Program, binding: Binding) -> tuple[Let, ...]:
-    """Loads of later loops that the first trip of the first loop asks for: rows' own, at the same positions.
+    """Loads of later loops that the first trip of the first loop asks for, at the same positions.
 
     As long as a thread's share of everything that is loaded is small enough to be held.
     """
@@ -53,7 +54,7 @@ def loaded_ahead(program: Program, binding: Binding) -> tuple[Let, ...]:
         if first is not None
         and s is not first
         and (s.axis, s.lower) == (first.axis, first.lower)
-        and (free(i.term) & program.unit or any(a in binding.rows for a in i.axes))
+        and (held <= FEW_HELD or free(i.term) & program.unit or any(a in binding.rows for a in i.axes))
     )
 
 

@@ -102,6 +102,26 @@ def test_what_has_no_matmul_is_read_once(name):
         assert kernel.skeleton == "row" and tiles["n"] >= n, (name, m, n, best.text())
 
 
+OTHERS = {"m": 5, "n": 200, "h": 3, "s": 7, "freq": 24}
+AS_SCHEDULED = {
+    "softmax": {"m": 64, "n": 4096},
+    "layernorm": {"m": 3, "n": 33},
+    "residual_rmsnorm": {"m": 40, "n": 1024},
+    "norm_residual_norm": {"m": 10, "n": 70000},
+    "rope": {"h": 8, "s": 100, "freq": 64},
+}
+
+
+@pytest.mark.parametrize("name", AS_SCHEDULED)
+def test_the_first_choice_equals_the_graph_at_other_sizes(name, rng):
+    g = getattr(nn, name)()
+    (best, *_) = schedule(Candidate("c", g, g), Target("sm_90a"), AS_SCHEDULED[name])
+    assert [k.skeleton for k in best.kernels] == ["row"]
+    sizes = {s.name: OTHERS[s.name] for s in g.symbols if s.value is None}
+    for alignment in ALIGNMENTS:
+        check(generate(best), g, Case(best, (sizes,)), sizes, rng, alignment)
+
+
 def test_the_length_of_rows_is_no_part_of_a_schedule():
     g = nn.softmax()
     best = schedule(Candidate("c", g, g), Target("sm_90a"), {"m": 64, "n": 4096})[0]
