@@ -60,6 +60,9 @@ LOADS_A_WARP = 2048
 LOAD_LATENCY = 0.8e-6
 """Seconds from asking for a tile to having it, under load."""
 
+SLOWEST, _RAMP_MICROSECONDS = 1000, 10.0
+"""How many times as long as a launch and its memory take a kernel may run whose threads share rows."""
+
 STORE_SECONDS = 0.4e-6
 """Seconds from the last value of a block whose threads share rows to its end: an assumption."""
 
@@ -95,7 +98,16 @@ def refusal(work: Work, target: Target, binding: Binding) -> str | None:
         return f"{work.registers} registers for {warps} warps, a multiprocessor has {facts.registers}"
     if work.shared_bytes + work.spare_bytes > facts.shared_per_block:
         return f"{work.shared_bytes} bytes of shared memory, allowed are {facts.shared_per_block - work.spare_bytes}"
-    return None
+    return _serialised(work, target, binding) if binding.lanes else None
+
+
+def _serialised(work: Work, target: Target, binding: Binding) -> str | None:
+    """Why nobody should wait for a kernel: few threads compute everything, or the same again and again."""
+    needed = _RAMP_MICROSECONDS + 1e6 * (work.distinct_bytes + work.stored_bytes) / target.facts.read_bandwidth
+    taken = modelled([(work, binding)], target).microseconds
+    if taken <= SLOWEST * needed:
+        return None
+    return f"{taken / 1e3:.0f} ms, modelled, {taken / needed:.0f} times what its memory takes: allowed are {SLOWEST}"
 
 
 def modelled(

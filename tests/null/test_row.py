@@ -13,6 +13,7 @@ from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import ScheduleError
+from cleave.ir.text import parse_graph
 from cleave.schedule import schedule
 from cleave.target import Target
 from tests.null.codegen_cases import Case
@@ -129,13 +130,13 @@ def test_the_length_of_rows_is_no_part_of_a_schedule():
 
 
 def test_rows_are_read_once_and_before_anything_waits():
-    """First trips: both inputs before the first reduction is joined, and nothing of them afterwards."""
+    """First trips: all inputs before the first reduction is joined, and nothing of them afterwards."""
     (kernel,) = generate(CASES["norm, residual and norm"]().schedule).kernels
     even = kernel.text.split(KERNEL_MARK)[1].split("else {")[0]
     alone = re.sub(r"\n {6}for \(int n_tile.*?\n {6}\}", "", even, flags=re.S)
     before, after = alone.split("lanes_sum", 1)
-    assert before.count("read_vector<8>(") == 2 and "read_vector<8>(" not in after
-    assert after.count("read_vector_shared<8>(") == 1
+    assert before.count("read_vector<8>(") == 2 and before.count("read_vector_shared<8>(") == 1
+    assert "read_vector" not in after
 
 
 def test_forced_tiles_rows_and_errors():
@@ -160,6 +161,41 @@ def scheduled(rng: Generator) -> Case | None:
         return None
     lengths = tuple(int(n) for n in rng.integers(0, 9, 8))
     return Case(found[int(rng.integers(len(found)))], (bind,), {"len": lengths})
+
+
+TOTAL = """
+graph total
+dims m, n
+input x: float16[m, n]
+axis m: dim.m
+axis n: dim.n
+output out: float32[] @ [] = sum(m, sum(n, x[m, n]))
+"""
+BOTH = """
+graph both
+dims m, n
+input x: float16[m, n]
+axis m: dim.m
+axis n: dim.n
+w[m, n] = x[m, n] * recip0(sum(n, x[m, n]))
+output out: float16[m, n] @ [m, n] = w * max(m, w)
+"""
+
+
+@pytest.mark.parametrize("text", [TOTAL, BOTH])
+def test_what_only_one_block_can_compute_runs_where_it_is_small(text, rng):
+    g = parse_graph(text)
+    candidate = Candidate("c", g, g)
+    small = schedule(candidate, Target("sm_90a"), {"m": 30, "n": 200})[0]
+    sizes = {"m": 7, "n": 33}
+    check(generate(small), g, Case(small, (sizes,)), sizes, rng)
+    assert small.kernels[0].skeleton == "row"
+
+
+def test_what_would_take_for_ever_is_refused():
+    g = parse_graph(BOTH)
+    with pytest.raises(ScheduleError, match=r"ms, modelled, \d+ times what its memory takes: allowed are 1000"):
+        schedule(Candidate("c", g, g), Target("sm_90a"), {"m": 4096, "n": 4096})
 
 
 def test_random_graphs(rng):

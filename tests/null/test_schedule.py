@@ -173,7 +173,7 @@ def test_iterative_tiling_off_refuses_what_does_not_fit() -> None:
 def test_a_whole_axis_limits_later_calls() -> None:
     case = attention()
     s = first(case, Config(ablation=Ablation(iterative_tiling=False)))
-    assert [str(p) for p in s.constraints] == ["dim.t <= 80"]
+    assert {str(p) for p in s.constraints} == {"dim.t <= 80", "dim.t <= 128"}  # of a matmul, and of the rows' maximum
     with pytest.raises(ScheduleError, match=r"dim.t <= 80 does not hold"):
         run_schedule(s, case.inputs(default_rng(0), {"kv": 2, "s": 5, "t": 81}), {"kv": 2, "s": 5, "t": 81})
 
