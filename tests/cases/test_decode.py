@@ -26,7 +26,7 @@ from cleave.tile.interp import run_schedule
 from cleave.tile.plan import Schedule
 from tests.cases.lengths import attention_by_length, expected, inputs
 from tests.cases.reference import Array, attend, f16, f64, rn
-from tests.cases.stages import ATOL, RTOL, run_case
+from tests.cases.stages import ATOL, EXACT, RTOL, run_case
 
 SM_80 = Target("sm_80")
 
@@ -62,6 +62,36 @@ def test_a12_a_finite_mask_hides_nothing(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(out, attend(x["q"], x["k"], x["v"], None, 0.35)[0])
     # Scores near −65504 lie 2**-7 apart in float32: that is the float32 user's accuracy, of weights too.
     run_case(g, [(x, {"out": out, "lse": lse})], rtol=RTOL, atol=2e-2)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a18_a_latent_cache_whose_values_are_narrower_than_its_scores(rng: np.random.Generator, count: int) -> None:
+    """A18 (flashinfer-ai/flashinfer#1043, #1055): scores of width 32 + 8, and the cache again as values of width 32.
+
+    One operator for a length with an empty chunk too; a scale of the values' width is seen as wrong.
+    """
+
+    def program(q: Any, q_rope: Any, c: Any, k_rope: Any) -> Any:
+        scores = ops.einsum("sr,tr->st", q, c) + ops.einsum("sp,tp->st", q_rope, k_rope)
+        return ops.einsum("st,tr->sr", ops.softmax(scores * 40**-0.5, axis="t"), c)
+
+    def wanted(x: Mapping[str, Array], width: int) -> Array:
+        q, k = np.hstack([x["q"], x["q_rope"]]), np.hstack([x["c"], x["k_rope"]])
+        return attend(q, k, x["c"], None, width**-0.5)[0]
+
+    g = cleave.trace(program, q="s r=32", q_rope="s p=8", c="t r", k_rope="t p")
+    s = best(g, {"s": 4, "t": 10}, **split_into(count))
+    assert [c.symbol.name for c in s.chunks] == ["C_t"] * (count > 1)
+    source = generate(s)
+    for t in (10, 1, 37):
+        x = {"q": rn(rng, 4, 32), "q_rope": rn(rng, 4, 8), "c": rn(rng, t, 32), "k_rope": rn(rng, t, 8)}
+        right = wanted(x, 40)
+        close(interpret(g, x), {"out": right}, EXACT, EXACT)
+        close(run_schedule(s, x), {"out": right}, EXACT, EXACT)
+        close(emulate(source, x), {"out": right}, 1e-2, 1e-3)
+        if t > 1:  # the weight of a single key is 1 under any scale
+            with pytest.raises(AssertionError, match="Not equal to tolerance"):
+                close(emulate(source, x), {"out": wanted(x, 32)}, 1e-2, 1e-3)
 
 
 def sliced(cache: Array, n: int, head: int) -> Array:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import cleave
-from cleave import nn, ops
+from cleave import Target, nn, ops
+from cleave.candidate import as_written
+from cleave.codegen.emulator import emulate
+from cleave.codegen.generate import generate
 from cleave.ir.interp import interpret
-from tests.cases.reference import f16, f64
-from tests.cases.stages import run_case
+from cleave.schedule import schedule
+from tests.cases.reference import f16, f64, rn
+from tests.cases.stages import ATOL, RTOL, run_case
 
 
 def normed(x: Any, eps: float) -> Any:
@@ -38,3 +43,25 @@ def test_r10_a_gain_that_widens_the_norm() -> None:
     for specs in ({"x": "1 1", "s": "2"}, {"x": "m 1", "s": "n"}):
         g = cleave.trace(lambda x, s: normed(x, 1e-5) * s, name="rms", **specs)
         run_case(g, [(x, {"out": expected})])
+
+
+def test_r08_squares_that_half_precision_can_not_hold(rng: np.random.Generator) -> None:
+    """R08 (pytorch/pytorch#133085, #134106): |x| from 300 to 1000; in half precision the mean square is inf, out 0.
+
+    The norm is divided by before the matmul or behind it, in one kernel or two: every square is one of float32.
+    """
+    x = {"x": f16(rng.choice([-1, 1], (2, 64)) * rng.uniform(300, 1000, (2, 64))), "w": rn(rng, 64, 4, s=0.1)}
+    expected = (f64(x["x"]) / rms(x["x"], 1e-5)) @ f64(x["w"])
+    np.testing.assert_allclose((f64(x["x"]) @ f64(x["w"])) / rms(x["x"], 1e-5), expected)
+    with np.errstate(over="ignore"):
+        squares = (x["x"] * x["x"]).astype(np.float32)
+    wrong = (f64(x["x"]) / np.sqrt(squares.mean(-1, keepdims=True))) @ f64(x["w"])
+    assert not wrong.any()
+    g = cleave.trace(lambda x, w: normed(x, 1e-5) @ w, name="normed", x="m k", w="k n")
+    ran = run_case(g, [(x, {"out": expected})])
+    for s in ran.schedules:
+        with pytest.raises(AssertionError, match="Not equal to tolerance"):
+            np.testing.assert_allclose(emulate(generate(s), x)["out"], wrong, rtol=RTOL, atol=ATOL)
+    written = schedule(as_written(g), Target("sm_80"), bind={"m": 2, "k": 64, "n": 4})
+    for kernels in {len(s.kernels): s for s in written}.values():
+        np.testing.assert_allclose(emulate(generate(kernels), x)["out"], expected, rtol=RTOL, atol=ATOL)
