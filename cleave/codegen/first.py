@@ -40,6 +40,9 @@ def trips(
     same = same_values(em.program)
     own = [i.name for i in statements(s.body) if isinstance(i, Let)]
     em.layouts |= {name: em.layouts[same[name]] for name in own if same.get(name, name) != name}
+    multiple = em.start_multiples[s.axis]
+    if not _has_elements(em, s):
+        em.start_multiples[s.axis] = 1  # nothing says that the tile begins before the end
     if s is next(iter(column_loops(em.program))):
         for let in loaded_ahead(em.program, em.binding):
             statement(let)
@@ -50,10 +53,15 @@ def trips(
     for name in own:
         em.layouts.pop(name, None)
     size = em.narrow[s.axis] = further(em, s)
-    em.open_tile(s.axis, place, f"({place} + {size - 1})", gcd(size, em.start_multiples[s.axis]))
+    em.open_tile(s.axis, place, f"({place} + {size - 1})", gcd(size, multiple))
     others()
     del em.narrow[s.axis]
     em.layouts = after
+
+
+def _has_elements(em: Emission, s: Loop) -> bool:
+    """Whether the loop has a trip at all, known when compiling: the first one is written in any case."""
+    return (em.extent(s.axis).constant or 0) > 0 and em.fix(s.lower).constant == 0
 
 
 def _covers(em: Emission, s: Loop) -> bool:

@@ -248,6 +248,7 @@ CASES = {
     "softmax, known length": lambda: softmax_known(1000, 1024),
     "softmax, known length of several tiles": lambda: softmax_known(1032, 512),
     "softmax, known odd length": lambda: softmax_known(1001, 1024),
+    "softmax, no elements": lambda: softmax_known(0, 1024),
     "softmax, whole": lambda: row(
         SOFTMAX, "m grid", {"m": 2, "n": 1024}, lanes=64, sizes=({"m": 5, "n": 1000}, {"m": 3, "n": 67})
     ),
