@@ -64,7 +64,7 @@ def _deferred(em: Emission, let: Let, term: Term, columns: list[Axis]) -> Layout
 
 
 def _scaled(em: Emission, operand: Term, factor: float | None) -> Layout | None:
-    if factor is None or not 0 < factor < float("inf") or not isinstance(operand, Ref):
+    if em.precise or factor is None or not 0 < factor < float("inf") or not isinstance(operand, Ref):
         return None
     match em.layouts.get(operand.name):
         case Fragment() as base:

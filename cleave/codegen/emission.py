@@ -16,7 +16,7 @@ from cleave.ir.graph import Load, free
 from cleave.ir.index import Atom, Index, Symbol, ceildiv, index, of, substitute, symbols_of
 from cleave.kernel import Parameter, Pointer, Scalar, TensorMap, Value
 from cleave.tile.plan import Binding, Chain, Feed
-from cleave.tile.program import Let, Program, statements
+from cleave.tile.program import Let, Program, Store, statements
 from cleave.tile.skeleton import vector_elements
 
 C_TYPES = {
@@ -251,6 +251,12 @@ class Emission:
     def lanes(self) -> int:
         """Threads that share a row; 0: rows are those of matmul tiles."""
         return self.binding.lanes
+
+    @property
+    def precise(self) -> bool:
+        """Whether results are stored in FP32, element by element, where threads share rows: they show all roundings."""
+        stores = (s for s in statements(self.program.body) if isinstance(s, Store))
+        return self.lanes > 0 and any(self.memory[s.output].dtype == "float32" and self.columns(s.axes) for s in stores)
 
     @property
     def block_rows(self) -> int:

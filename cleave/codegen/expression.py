@@ -68,6 +68,13 @@ _MAPS = {
     "sigmoid": "sigmoid({})",
     "silu": "silu({})",
 }
+_PRECISE = {
+    **_MAPS,
+    "exp": "exp_precise({})",
+    "exp_diff": "exp_diff_precise({}, {})",
+    "sigmoid": "sigmoid_precise({})",
+    "silu": "silu_precise({})",
+}
 LOG2_E = 1.4426950408889634
 
 
@@ -295,7 +302,7 @@ class Printer:
             case Map("exp_diff", (a, b)) if self.is_per_row(b):
                 return self.exponential(a, b)
             case Map(op, args):
-                return _MAPS[op].format(*(self.element(a) for a in args))
+                return (_PRECISE if self.em.precise else _MAPS)[op].format(*(self.element(a) for a in args))
 
     def exponential(self, a: Term, b: Term) -> str:
         """exp(a - b) at an element, b being of the row. A finite mask such as -1e9 is subtracted before it is scaled.
@@ -311,7 +318,7 @@ class Printer:
         base = f"{self.bases[b, scaled]}[{self.at.half}]"
         if scaled:
             return f"exp2_of(fmaf({text}, {number(layout.factor * LOG2_E)}, -{base}))"
-        return f"exp_of({text} - {base})"
+        return f"{'exp_precise' if em.precise else 'exp_of'}({text} - {base})"
 
     def is_per_row(self, term: Term) -> bool:
         """At an element of a fragment, a term that all columns share."""

@@ -275,6 +275,17 @@ template <int LANES> DEV float lanes_min(float x) {
   for (int mask = LANES / 2; mask > 0; mask /= 2) x = minimum(x, shuffle_xor(x, mask));
   return x;
 }
+// ---- exponentials for results in FP32: the rounding of a product by log2(e) is made good
+DEV float exp_precise(float a) {
+  const float t = a * LOG2_E, e = exp2_of(t), rest = fmaf(a, 1.92596303e-8f, fmaf(a, LOG2_E, -t));
+  return fabsf(t) < 126.f ? fmaf(e, rest * 0.693147181f, e) : e;
+}
+DEV float exp_diff_precise(float a, float b) { return exp_precise(a - exp_base(b)); }
+DEV float sigmoid_precise(float a) {
+  const float z = exp_precise(-fabsf(a)), r = recip_of(1.f + z);
+  return a < 0.f ? z * r : r;
+}
+DEV float silu_precise(float a) { return a * sigmoid_precise(a); }
 // ---- kernel
 extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* __restrict__ x_2, f16* out, int m_tiles, int dim_m, int dim_n) {
   SHARED_MEMORY(shared);

@@ -62,7 +62,7 @@ def normed(name: str, lanes: int, rows: int, tile: int, sizes: Sequence[Sizes] =
 
 
 def softmax(lanes: int, rows: int, tile: int, dtype: str = "float16", **options: bool) -> Case:
-    text = SOFTMAX.replace("x: float16", f"x: {dtype}")
+    text = SOFTMAX.replace("float16", dtype)
     return row(text, "m grid, n loop", {"m": rows, "n": tile}, lanes=lanes, **options)
 
 
