@@ -64,7 +64,7 @@ class _Counter(Counter):
                 super().body((s,), times, environment)
                 continue
             assert isinstance(s, Loop)
-            trips = self.trips(s, environment)
+            trips = min(self.trips(s, environment), max(self.extent(s.axis, environment) / self.tile(s.axis), 1.0))
             again = tuple(i for i in s.body if isinstance(i, Let) and self.same.get(i.name, i.name) != i.name)
             super().body(tuple(i for i in s.body if i not in again), times * trips, environment)
             super().body(again, times * max(trips - 1, 0), environment)

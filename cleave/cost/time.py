@@ -211,7 +211,7 @@ def _memory_seconds(work: Work, binding: Binding, facts: Facts, *, together: int
     if binding.lanes:
         return _shared_row_seconds(work, facts, together)
     if not work.matmul_flops:
-        bandwidth_seconds = _moving_seconds(work, facts)
+        bandwidth_seconds = _moving_seconds(work, facts, together)
     else:
         bandwidth_seconds = (work.distinct_bytes + work.stored_bytes) / bandwidth
     return max(
@@ -229,11 +229,17 @@ def _shared_row_seconds(work: Work, facts: Facts, together: int) -> float:
     joins = work.trips / max(work.blocks, 1) * TRIP_CYCLES / facts.clock
     alone = work.rounds * LOAD_LATENCY + joins + STORE_SECONDS
     waiting = max(work.blocks / together, 1.0) * alone - LOAD_LATENCY - STORE_SECONDS
-    moving = _moving_seconds(work, facts)
+    moving = _moving_seconds(work, facts, together)
     return max(moving, waiting) + HARDLY_EXPOSED * min(moving, waiting)
 
 
-def _moving_seconds(work: Work, facts: Facts) -> float:
-    """Everything from memory once; what is read again comes from the second-level cache, and takes the same paths."""
+def _moving_seconds(work: Work, facts: Facts, together: int) -> float:
+    """Everything from memory once; what is read again comes from the second-level cache, and takes the same paths.
+
+    As far as it is there: what blocks that run at once have read may be more than half of it.
+    """
     again = work.loaded_bytes - work.distinct_bytes
-    return (work.distinct_bytes + work.stored_bytes + again / CACHE_OVER_MEMORY) / facts.read_bandwidth
+    held = together / max(work.blocks, 1) * work.distinct_bytes
+    there = min(1.0, facts.l2_bytes / 2 / max(held, 1.0))
+    cost = there / CACHE_OVER_MEMORY + 1 - there
+    return (work.distinct_bytes + work.stored_bytes + again * cost) / facts.read_bandwidth

@@ -18,8 +18,11 @@ THREADS = (128, 256)
 HELD = 64
 """Elements of a row that a thread may hold: with them lie values that are computed from them."""
 
-AT_ONCE = (16, 32)
-"""Elements that a thread takes at once of a row that is longer, or of an axis that blocks divide."""
+AT_ONCE, DIVIDED = (16, 32, 48, HELD), (8, 16, 32)
+"""Elements that a thread takes at once of a row that is longer; and of an axis that blocks divide."""
+
+LEAST = 8
+"""Threads of a row that is no shorter: together they read a whole line of the cache."""
 
 UNKNOWN = 4096
 """Elements of an axis whose extent is read, to choose tiles by."""
@@ -61,7 +64,7 @@ def _arrangements(
     forced = any(a.name in tile for a in (*columns, *placement.rows))
     available = power_of_two(sizes.extent(placement.rows[0]) or UNKNOWN) if placement.rows else 1
     for lanes in skeleton.lanes:
-        if lanes > useful and not forced:
+        if not forced and not min(LEAST, useful) <= lanes <= useful:
             continue
         possible = [w for w in skeleton.warps if 32 * w % lanes == 0 and (placement.rows or 32 * w == lanes)]
         filled = [w for w in possible if 32 * w == lanes or (32 * w in THREADS and 32 * w < 2 * available * lanes)]
@@ -78,4 +81,4 @@ def _tiles(
     vectors = max(-(-(sizes.extent(a) or UNKNOWN) // width), 1)
     if not divided and vectors * vector <= HELD:
         return (vectors * width,)
-    return tuple(dict.fromkeys(min(n // vector, vectors) * width for n in AT_ONCE))
+    return tuple(dict.fromkeys(min(n // vector, vectors) * width for n in (DIVIDED if divided else AT_ONCE)))
