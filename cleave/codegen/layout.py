@@ -1,4 +1,4 @@
-"""Layouts: where a value of a tile program lives while a kernel of either ring skeleton runs.
+"""Layouts: where a value of a tile program lives while a kernel runs.
 
 A warp has 16 R rows (R: ``Binding.row_tiles``). *Rows* are the tiled grid axes of ``Binding.rows`` (a product is
 flattened, slowest first); lane l of a warp owns rows l/4, l/4 + 8, .. of them and, of every eight columns, 2(l%4) and
@@ -12,6 +12,13 @@ the next: R times the C fragment of mma.m16n8k16.
     SharedVector  one axis without rows, FP32 in shared memory
     Uniform       no axis: one register, equal in all threads
     Inline        evaluated where it is used
+
+In the skeleton ``row`` L threads share a row (L: ``Binding.lanes``), and V elements are a vector (16 bytes of the
+narrowest array). Every value is a Fragment or a RowVector, as if it had rows; there are no tiles in shared memory.
+
+    Fragment      float name[columns / (L V)][V]: register [n][e] of thread p is column (n L + p) V + e, or
+                  (n V + e) L + p where rows are not made of whole vectors
+    RowVector     float name[1], equal in the L threads
 
 What the blocks of a cluster send one another is a ``ClusterPart`` in each of them.
 """
