@@ -1,6 +1,7 @@
-"""How results look in a notebook: text as HTML, and a graph as an SVG drawing with its own small layered layout.
+"""How results look in a notebook: text as HTML, a graph as an SVG drawing with its own small layered layout, and loops
+as boxes in one another.
 
-Nothing here knows the types of cleave: a drawing is made of labelled boxes and arrows between them.
+Nothing here knows the types of cleave: a drawing is made of labelled boxes, and of arrows between them.
 """
 
 from __future__ import annotations
@@ -57,6 +58,73 @@ def drawing(boxes: Sequence[Box], *, limit: int = 80) -> str:
     start = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
     style = 'font-family="monospace" font-size="12" stroke-width="1">'
     return "\n".join([start + style, *lines, "</svg>"])
+
+
+# ---- boxes in one another
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A box with a heading, and lines and further boxes inside it, from top to bottom."""
+
+    heading: str
+    parts: tuple[str | Frame, ...] = ()
+    kind: Kind = "map"
+
+
+ROW, PADDING = 17.0, 8.0
+"""Height of a line inside a frame, and the space between a frame and what is in it; in pixels."""
+
+LONGEST = 110
+"""Characters of a line that are drawn: the text beside a drawing has all of them."""
+
+
+def nested(frames: Sequence[Frame]) -> str:
+    """Frames below one another, with what is in them, as SVG."""
+    lines: list[str] = []
+    y, inner = 1.0, max((_frame_width(f) for f in frames), default=0.0)
+    for frame in frames:
+        y = _draw_frame(frame, 1.0, y, inner, lines) + PADDING
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" width="{inner + 2:.0f}" height="{y:.0f}" '
+    return "\n".join([start + 'font-family="monospace" font-size="12" stroke-width="1">', *lines, "</svg>"])
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _frame_width(frame: Frame) -> float:
+    inside = [_frame_width(p) if isinstance(p, Frame) else CHARACTER * len(_shortened(p)) for p in frame.parts]
+    return max([CHARACTER * len(_shortened(frame.heading)), *inside]) + 2 * PADDING
+
+
+def _frame_height(frame: Frame) -> float:
+    inside = sum(_frame_height(p) + PADDING if isinstance(p, Frame) else ROW for p in frame.parts)
+    return ROW + inside + PADDING
+
+
+def _draw_frame(frame: Frame, x: float, y: float, width: float, lines: list[str]) -> float:
+    """Draw a frame at its place; where it ends."""
+    end = y + _frame_height(frame)
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{end - y:.1f}" rx="4"'
+    lines.append(f'<rect {place} fill="{COLORS[frame.kind]}" stroke="#555"/>')
+    lines.append(_line(frame.heading, x + PADDING, y, ' font-weight="bold"'))
+    y += ROW
+    for part in frame.parts:
+        if isinstance(part, Frame):
+            y = _draw_frame(part, x + PADDING, y + PADDING / 2, width - 2 * PADDING, lines) + PADDING / 2
+        else:
+            lines.append(_line(part, x + PADDING, y))
+            y += ROW
+    return end
+
+
+def _line(text: str, x: float, y: float, style: str = "") -> str:
+    whole = f"<title>{html.escape(text)}</title>" if len(text) > LONGEST else ""
+    return f'<text x="{x:.1f}" y="{y + ROW - 4:.1f}"{style}>{whole}{html.escape(_shortened(text))}</text>'
+
+
+# ---- layers
 
 
 def _layers(boxes: Sequence[Box]) -> list[int]:

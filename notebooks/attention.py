@@ -130,6 +130,15 @@ plan = cleave.schedule(c, cleave.Target("sm_90a"), bind={"h": 32, "s": 16, "t": 
 plan
 
 # %% [markdown]
+# Why is it so? The explanation lists the other ways to cut and merge with their modelled times, the loops and why each
+# reduction is where it is, what was refused, and how near each kernel is to the ceilings of the device.
+
+# %%
+why = cleave.explain(c, bind={"h": 32, "s": 16, "t": 4096}).schedules
+print(*why.split_lines(), sep="\n")
+why
+
+# %% [markdown]
 # A tile program runs on an interpreter, here at sizes that divide nothing.
 
 # %%

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cleave.candidate import FORM, save_candidates
+from cleave.candidate import FORM, Candidate, save_candidates
 from cleave.cli.inputs import (
+    Loaded,
     bindings,
     read_config,
     read_cost,
@@ -23,10 +24,12 @@ from cleave.cli.parser import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNKNO
 from cleave.cli.rulebook import rules as rules
 from cleave.errors import SearchError
 from cleave.ir.graph import Graph
+from cleave.records import Outcome
 from cleave.saved import check_place
 
 if TYPE_CHECKING:
     from cleave.pipeline.explanation import Explanation
+    from cleave.pipeline.scheduling import Scheduling
     from cleave.search import Round
 
 # ---- optimize
@@ -157,7 +160,8 @@ def _explanation(options: argparse.Namespace) -> Explanation:
             raise SearchError("holds no candidates", location=options.program)
         stop = str(report.search.get("stop", UNKNOWN))
         notes, dropped = (map(str, report.search.get(name, ())) for name in ("notes", "dropped"))
-        return explain_saved(candidates, stop, candidate=options.candidate, notes=notes, dropped=dropped)
+        made = explain_saved(candidates, stop, candidate=options.candidate, notes=notes, dropped=dropped)
+        return replace(made, schedules=_kept_schedules(options.program, made.candidates))
     from cleave.pipeline.rulebooks import check_rulebook
     from cleave.search import search as search_now
 
@@ -167,7 +171,44 @@ def _explanation(options: argparse.Namespace) -> Explanation:
     if str(found.report.stop) == "interrupted":
         raise KeyboardInterrupt
     made = run(found, rules=rules, candidate=options.candidate)
-    return replace(made, notes=(*made.notes, *notes))
+    schedules = _schedules_now(loaded, made.candidates, options)
+    if schedules is None:
+        missing = [s.name for s in loaded.graph.symbols if s.value is None and s.name not in loaded.dims]
+        notes = [*notes, f"--bind {'=.. --bind '.join(missing)}=.. explains schedules too"]
+    return replace(made, notes=(*made.notes, *notes), schedules=schedules)
+
+
+def _schedules_now(
+    loaded: Loaded, candidates: Sequence[tuple[int, Candidate]], options: argparse.Namespace
+) -> Scheduling | None:
+    """Why schedules are what they are, if every dim has a value."""
+    from cleave.ir.bind import bind_dims
+    from cleave.pipeline.scheduling import explain_schedules
+    from cleave.target import Target
+
+    if not _is_bound(loaded.graph, loaded.dims):
+        return None
+    dims = bind_dims(loaded.graph, {}, loaded.dims)
+    return explain_schedules(candidates, Target(options.target or "sm_90a"), dims, read_config(options))
+
+
+def _kept_schedules(place: str, candidates: Sequence[tuple[int, Candidate]]) -> Scheduling | None:
+    """The same of a saved result, beside the schedules that were kept; None where none was."""
+    from cleave.pipeline.saved import load_tried
+    from cleave.pipeline.scheduling import explain_schedules
+
+    if not Path(place).is_dir():
+        return None
+    tried = load_tried(place)
+    names = {t.schedule.candidate for t in tried.trials} | tried.passed
+    sound = [(number, c) for number, c in candidates if c.name in names]
+    if not tried.trials or not sound:
+        return None
+    first = tried.trials[0].schedule
+    known = {s.name for s in candidates[0][1].origin.symbols}
+    dims = {**first.shape, **{n: v for n, v in first.bind.items() if n in known}}
+    kept = [t for t in tried.trials if t.outcome is Outcome.OK]
+    return explain_schedules(sound, first.target, dims, tried.config, tried.forced, kept)
 
 
 def _refuse_settings(options: argparse.Namespace) -> None:
@@ -204,8 +245,6 @@ def run(options: argparse.Namespace) -> int:
     from cleave.cli.rerun import rerun
 
     trial, dims = rerun(options.folder, options.candidate, bindings(options.bind, "--bind"))
-    from cleave.records import Outcome
-
     if options.json:
         print_json({"dims": dims, **trial.as_dict()})
     else:

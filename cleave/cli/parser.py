@@ -114,13 +114,16 @@ def _search(commands: Commands) -> None:
 
 
 def _explain(commands: Commands) -> None:
-    text = "How candidates follow from the program, and which axes may be reduced in pieces, and why."
-    made = _command(
-        commands, "explain", text, "PROGRAM may also be what `optimize --save` or `search --save` wrote.\n" + PROGRAM
+    text = "How candidates follow from the program, which axes may be reduced in pieces, and why its schedule is so."
+    more = (
+        "PROGRAM may also be what `optimize --save` or `search --save` wrote. Schedules (splits, loops, alternatives,\n"
+        "refusals, shares of roofline) are explained of a saved DIR, and where --bind gives every dim a value.\n"
     )
+    made = _command(commands, "explain", text, more + PROGRAM)
     _program(made)
     _searching(made)
     made.add_argument("--candidate", metavar="N", type=int, help="only this one, numbered from 0")
+    made.add_argument("--target", metavar="ARCH", help="of schedules: sm_80 or sm_90a; default: sm_90a")
     made.add_argument(
         "--format",
         choices=("text", "markdown", "html"),

@@ -2,14 +2,15 @@
 
     the graph as written; which axes may be reduced in pieces, and why; the rules that were used
     for each candidate: numbered steps (rule, place, before, after, whether it held when it was tried), then its graph
+    where every dim has a value: why the scheduler chose what it chose (``scheduling.py``)
 
 A step that is false when it is tried is an error: it stands at the top, and ``Explanation.errors`` holds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from cleave import document
@@ -17,13 +18,16 @@ from cleave.candidate import Candidate, Step
 from cleave.config import Config, meanings
 from cleave.document import Block, Code, Heading, Item, Lines, Numbered, Picture, Table
 from cleave.errors import SearchError
+from cleave.ir.bind import bind_dims
 from cleave.ir.graph import Graph
 from cleave.pipeline.program import Program, graph_of
 from cleave.pipeline.rulebooks import check_rulebook
+from cleave.pipeline.scheduling import Scheduling, explain_schedules
 from cleave.rewrite import table
 from cleave.rewrite.rule import Rule
 from cleave.rewrite.rulebook import Rulebook
 from cleave.search import Found, ReducibilityTable, reducibility_table
+from cleave.target import Target
 
 if TYPE_CHECKING:
     from cleave.search.egraph import EGraph
@@ -43,7 +47,7 @@ class Explanation:
     the same.
 
     ``rules`` are those that were used; ``egraph`` is None for saved candidates; ``dropped`` says which candidates were
-    left out and why.
+    left out and why; ``schedules`` is None where some dim has no value.
     """
 
     candidates: tuple[tuple[int, Candidate], ...]
@@ -53,6 +57,7 @@ class Explanation:
     egraph: EGraph | None = None
     notes: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    schedules: Scheduling | None = None
 
     @property
     def origin(self) -> Graph:
@@ -89,6 +94,7 @@ class Explanation:
             "candidates": rows,
             "notes": list(self.notes),
             "dropped": list(self.dropped),
+            "schedules": None if self.schedules is None else self.schedules.as_dict(),
         }
 
     def __str__(self) -> str:
@@ -117,6 +123,8 @@ class Explanation:
             yield Table(_COLUMNS, tuple(map(_rule_cells, self.rules)))
         for number, c in self.candidates:
             yield from _candidate_blocks(number, c)
+        if self.schedules is not None:
+            yield from self.schedules.blocks()
 
 
 def _rule_cells(rule: Rule) -> tuple[str, ...]:
@@ -188,15 +196,33 @@ def explain(
     rules: Rulebook | None = None,
     config: Config | None = None,
     candidate: int | None = None,
+    bind: Mapping[str, int] | None = None,
+    target: Target | str = "sm_90a",
 ) -> Explanation:
-    """How candidates follow from the graph as it was written.
+    """How candidates follow from the graph as it was written, and with ``bind`` why their schedules are what they are.
 
     ``source`` is what a search found, one or several of its candidates, or a program, which is searched now.
     ``candidate`` is the number of the only one that is wanted. ``rules`` is the rulebook of the search, the installed
-    one unless it is given; a rule that it lacks is left out of the table of rules.
+    one unless it is given; a rule that it lacks is left out of the table of rules. ``bind``: the shape that schedules
+    for ``target`` are chosen for, a value for every dim.
 
-    Errors: a number that no candidate has, or no candidates (SearchError).
+    Errors: a number that no candidate has, or no candidates (SearchError); a dim without a value.
     """
+    made = _derived(source, rules=rules, config=config, candidate=candidate)
+    if bind is None:
+        return made
+    where = Target(target) if isinstance(target, str) else target
+    dims = bind_dims(made.origin, {}, bind)
+    return replace(made, schedules=explain_schedules(made.candidates, where, dims, config))
+
+
+def _derived(
+    source: Program | Found | Candidate | Sequence[Candidate],
+    *,
+    rules: Rulebook | None,
+    config: Config | None,
+    candidate: int | None,
+) -> Explanation:
     book = rules or Rulebook.installed()
     if isinstance(source, Candidate):
         return explain_saved((source,), candidate=candidate, book=book)

@@ -10,7 +10,9 @@ from cleave.errors import ScheduleError
 from cleave.ir.dim import is_dim
 from cleave.ir.index import evaluate, symbols_of
 from cleave.pipeline.result import Forced
-from cleave.schedule import schedule
+from cleave.schedule.choice import Choice
+from cleave.schedule.choose import choose
+from cleave.schedule.request import Forced as Asked
 from cleave.target import Target
 from cleave.tile.plan import Schedule
 from cleave.tile.skeleton import SKELETONS
@@ -56,17 +58,19 @@ def forced_schedules(
     c: Candidate, target: Target, bind: Mapping[str, int], config: Config, forced: Forced
 ) -> tuple[Schedule, ...]:
     """Schedules of a candidate, best first. A forced merge or split count is for candidates that have the split."""
+    return forced_choice(c, target, bind, config, forced).schedules
+
+
+def forced_choice(c: Candidate, target: Target, bind: Mapping[str, int], config: Config, forced: Forced) -> Choice:
+    """The same, with what the schedules were chosen from."""
     bases = {s.base for s in c.splits} | {s.count for s in c.splits}
-    return schedule(
-        c,
-        target,
-        bind=bind,
-        config=config,
-        tile=forced.tile,
-        skeleton=forced.skeleton,
-        merge=forced.merge if c.splits else None,
-        split={n: count for n, count in (forced.split or {}).items() if n in bases},
-        feed=forced.feed,
-        multicast=forced.multicast,
-        mma=forced.mma,
+    asked = Asked(
+        forced.tile or {},
+        forced.skeleton,
+        forced.merge if c.splits else None,
+        {n: count for n, count in (forced.split or {}).items() if n in bases},
+        forced.feed,
+        forced.multicast,
+        forced.mma,
     )
+    return choose(c, target, bind, config, asked)

@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,32 @@ def load_parts(path: str | Path) -> tuple[tuple[Candidate, ...], Report]:
         raise SavedFileError(f"is no saved result: {error}", location=REPORT) from None
 
 
+@dataclass(frozen=True)
+class Tried:
+    """What a saved result says of its schedules: settings, candidates that passed, and trials without their CUDA."""
+
+    config: Config
+    forced: Forced
+    passed: frozenset[str]
+    trials: tuple[Trial, ...]
+
+
+def load_tried(folder: str | Path) -> Tried:
+    """The schedules of a saved result, in order, without generating their kernels again. Errors: as ``load``."""
+    source = Path(folder)
+    _, _, report = _parts(source)
+    schedules = load_schedules(source / SCHEDULES)
+    rows: list[dict[str, Any]] = _list(report.result, "trials")
+    if len(rows) != len(schedules):
+        raise SavedFileError(f"{len(rows)} trials, {len(schedules)} schedules in {SCHEDULES}", location=REPORT)
+    try:
+        verdicts = map(_verdict, _list(report.result, "verdicts"))
+        trials = tuple(_bare_trial(row, s) for row, s in zip(rows, schedules, strict=True))
+        return Tried(report.config, report.forced, frozenset(v.candidate for v in verdicts if v.passed), trials)
+    except _DAMAGED as error:
+        raise SavedFileError(f"is no saved result: {error}", location=REPORT) from None
+
+
 def _parts(source: Path) -> tuple[Graph, tuple[Candidate, ...], _SavedReport]:
     g = _graph(source)
     candidates = load_candidates(source / CANDIDATES) if (source / CANDIDATES).exists() else ()
@@ -259,9 +286,13 @@ def _trial(row: dict[str, Any], s: Schedule) -> Trial:
     """The trial with its CUDA text generated again; builds come from the compiler's cache when they are asked for."""
     from cleave.pipeline.trial import compiled
 
+    trial = _bare_trial(row, s)
+    return compiled(trial) if trial.outcome is Outcome.OK else trial
+
+
+def _bare_trial(row: dict[str, Any], s: Schedule) -> Trial:
     tile, kernel = (None if row[k] is None else _check(row[k]) for k in ("tile", "kernel"))
     times = msgspec.convert(row["measured_s"], dict[str, float | str])
     if "q50" in times:
         msgspec.convert(times["q50"], float)
-    trial = Trial(s, Outcome(row["outcome"]), str(row["detail"]), tile, kernel=kernel, times=times)
-    return compiled(trial) if trial.outcome is Outcome.OK else trial
+    return Trial(s, Outcome(row["outcome"]), str(row["detail"]), tile, kernel=kernel, times=times)

@@ -10,6 +10,7 @@ from cleave.cost.time import modelled
 from cleave.errors import ScheduleError
 from cleave.ir.dim import is_dim
 from cleave.ir.index import Index, Pred, compare, index, of, symbols_of
+from cleave.schedule.choice import Alternative, Choice, summarised
 from cleave.schedule.kernels import Kernel, Setting, kernels, one_launch
 from cleave.schedule.request import Forced, Request, make_request
 from cleave.schedule.splits import chunk_of
@@ -59,23 +60,36 @@ def schedule(
     Errors: a dim without value, an unknown name, a size that the axis can't have; no skeleton that can express the
     candidate.
     """
+    forced = Forced(tile or {}, skeleton, merge, split or {}, feed, multicast, mma)
+    return choose(candidate, target, bind, config, forced, keep=keep).schedules
+
+
+def choose(
+    candidate: Candidate,
+    target: Target,
+    bind: Mapping[str, int],
+    config: Config | None = None,
+    forced: Forced | None = None,
+    *,
+    keep: int = KEPT,
+) -> Choice:
+    """The schedules of a candidate as ``schedule`` returns them, with what they were chosen from. Errors: as there."""
     if keep < 1:
         raise ScheduleError(f"keep {keep}: allowed is >= 1", location=candidate.name)
-    request = make_request(
-        candidate,
-        target,
-        bind,
-        config or Config(),
-        Forced(tile or {}, skeleton, merge, split or {}, feed, multicast, mma),
-    )
+    request = make_request(candidate, target, bind, config or Config(), forced or Forced())
     found: list[Schedule] = []
+    alternatives: list[Alternative] = []
     for variant in variants(request):
         for count in variant.counts:
-            found += _schedules(Setting(request, variant, count), max(keep // 2, 1))
+            made = list(_schedules(Setting(request, variant, count), max(keep // 2, 1)))
+            axis = None if variant.split is None else variant.split.base
+            best = _ranked(made)[0] if made else None
+            alternatives.append(Alternative(variant.partition.note, variant.merge, axis, count, best))
+            found += made
     if not found:
         raise request.failure()
     request.check_tiles_used()
-    return tuple(_ranked(found)[:keep])
+    return Choice(tuple(_ranked(found)[:keep]), tuple(alternatives), summarised(request.refused))
 
 
 def _ranked(found: Sequence[Schedule]) -> list[Schedule]:
@@ -112,7 +126,7 @@ def _single_launch(plan: Schedule, r: Request) -> Iterator[Schedule]:
     try:
         check_merge(first, second)
     except ScheduleError as error:
-        r.reject(str(error))
+        r.reject(str(error), first.skeleton)
         return
     yield plan
 

@@ -44,11 +44,48 @@ def group(
         wave = [r for r in left if not any(r in below[q] for q in left)]
         fused = _fused(wave, fuse=fuse)
         chosen, fold = _absorbed(fused, left, below, folds) or (set(fused), None)
+        members = tuple(r for r in pending if r in chosen)
+        if len(members) > 1:
+            note(_why_together(members, fold))
+        else:
+            _report_alone(members[0], pending, below, note, fuse=fuse)
         if fold is None:
             _report(fused, left, below, note)
-        members = tuple(r for r in pending if r in chosen)
         yield Group(members, fold, tuple(_place(fold, r) for r in members))
         left = [r for r in left if r not in chosen]
+
+
+def _why_together(members: Sequence[Reduce], fold: Fold | None) -> str:
+    names, a = _ops(members), members[0].axis
+    if fold is None:
+        return f"{names} over {a} in one loop: they read the same values along it"
+    how = "relative to the joint state" if fold.absorbing else "alone, and joined to the state"
+    return f"{names} over {a} in one loop: a fold of the candidate restates what was gathered; tiles are computed {how}"
+
+
+def _report_alone(
+    r: Reduce,
+    pending: Sequence[Reduce],
+    below: Mapping[Reduce, frozenset[Reduce]],
+    note: Callable[[str], None],
+    *,
+    fuse: bool,
+) -> None:
+    """Why a reduction shares its loop with no other; of those that need one another ``_report`` tells."""
+    a = r.axis
+    others = [q for q in pending if q is not r and q.axis is a]
+    beside = [q for q in others if q not in below[r] and r not in below[q]]
+    if beside:
+        why = "they read no value in common that varies along it" if fuse else "horizontal fusion is switched off"
+        note(f"{r.op} over {a} in a loop of its own, beside {_ops(beside)} over {a}: {why}")
+    elif not others:
+        note(f"{r.op} over {a} in a loop of its own: nothing else is reduced over {a} there")
+
+
+def _ops(reductions: Sequence[Reduce]) -> str:
+    """``max, sum and sum``."""
+    *first, last = [r.op for r in reductions]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _report(

@@ -95,16 +95,23 @@ def _kernels(s: Setting, piece: Piece) -> list[Kernel]:
     tiled = r.config.ablation.iterative_tiling
     for placement in placements(piece.graph, sizes, tiled=tiled):
         if out and placement.rank > out[0].placement.rank:
+            _pass_over_rows(r, placement, out[0].placement)
             break
         out += _placed(s, piece, placement, [k for k in r.skeletons if not k.lanes])
     sharing = [k for k in r.skeletons if k.lanes]
     if has_matmul(piece.graph, sizes):
         for skeleton in sharing:
-            r.reject(f"{skeleton.name} has no matmul")
+            r.reject(f"{skeleton.name} has no matmul", skeleton.name)
         sharing = []
     for placement in shared_row_placements(piece.graph, sizes, tiled=tiled) if sharing else ():
         out += _placed(s, piece, placement, sharing)
     return sorted(out, key=lambda k: modelled([(k.work, k.binding)], r.target).microseconds)
+
+
+def _pass_over_rows(r: Request, later: Placement, earlier: Placement) -> None:
+    names, before = (", ".join(a.name for a in p.rows) or "none" for p in (later, earlier))
+    if names != before:
+        r.pass_over(f"rows {names}: tried only where rows {before} give no kernel")
 
 
 def _placed(s: Setting, piece: Piece, placement: Placement, skeletons: Sequence[Skeleton]) -> Iterator[Kernel]:
@@ -134,7 +141,10 @@ def _lowered(r: Request, piece: Piece, roles: Mapping[Axis, Role]) -> Lowered | 
 def _worth_trying(skeleton: Skeleton, r: Request, placement: Placement, sizes: Sizes) -> bool:
     """Teams along the reduction are for rows that do not fill the device; who asks for them gets them anyway."""
     rows = prod(sizes.extent(a) or 1 for a in placement.rows)
-    return len(r.skeletons) == 1 or max(skeleton.teams) == 1 or rows <= MANY_ROWS
+    if len(r.skeletons) == 1 or max(skeleton.teams) == 1 or rows <= MANY_ROWS:
+        return True
+    r.pass_over(f"{rows} rows: teams that divide a loop are tried up to {MANY_ROWS}", skeleton.name)
+    return False
 
 
 def one_launch(s: Setting, piece: Piece, first: Kernel) -> list[Kernel] | None:
@@ -156,13 +166,13 @@ def _with_parts(s: Setting, first: Kernel, merge: Kernel) -> list[Kernel] | None
         slices = divided_axes(first.program, first.binding, merge.program, merge.binding)
         if len(slices) > 1:
             names = ", ".join(a.name for a in slices)
-            s.request.reject(f"a merge in a cluster in slices along {names}: allowed is one axis")
+            s.request.reject(f"a merge in a cluster in slices along {names}: allowed is one axis", first.skeleton.name)
             return None
         held = first.work.shared_bytes + parts_bytes(first.program, first.binding, slices, s.count)
         first = replaced(first, work=replaced(first.work, shared_bytes=held))
         too_much = refusal(first.work, s.request.target, first.binding)
         if too_much is not None:
-            s.request.reject(too_much)
+            s.request.reject(too_much, first.skeleton.name)
             return None
     return [first, merge]
 
@@ -184,7 +194,7 @@ def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kerne
     try:
         finer_tiles(first.program, first.binding, program, replaced(first.binding, tiles=tiles))
     except ScheduleError as error:
-        r.reject(str(error))
+        r.reject(str(error), first.skeleton.name)
         return None
     binding = replaced(first.binding, tiles=tiles, multicast=None)
     return _costed(s, lowered, first.placement, binding, first.skeleton)
@@ -210,7 +220,8 @@ def _bindings(
             if shared is None and blocks > 1 and piece == s.variant.partition.pieces[0]:
                 r.reject(
                     f"multicast to {blocks} blocks: no grid axis has a number of tiles that is a multiple of "
-                    f"{blocks}, and a tile of a loop that does not depend on it"
+                    f"{blocks}, and a tile of a loop that does not depend on it",
+                    skeleton.name,
                 )
                 continue
             for mma in _instructions(r, program, binding, skeleton):
@@ -240,7 +251,7 @@ def _costed(s: Setting, lowered: Lowered, placement: Placement, binding: Binding
     r = s.request
     why = refusals(skeleton, lowered.program, binding)
     if why:
-        r.reject(why[0])
+        r.reject(why[0], skeleton.name)
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
     dims, feed = s.dims(chunk), r.feed(skeleton, binding)
@@ -248,7 +259,7 @@ def _costed(s: Setting, lowered: Lowered, placement: Placement, binding: Binding
     work = count(lowered.program, binding, dims, feed)
     why_not = _feed_refusal(s, skeleton, binding, work) or refusal(work, r.target, binding)
     if why_not is not None:
-        r.reject(why_not)
+        r.reject(why_not, skeleton.name)
         return None
     return Kernel(lowered.program, placement, binding, skeleton, lowered.notes, work, chunk)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -46,6 +47,7 @@ class Request:
 
     dims      values of all symbols but those of splits: ``shape``, the representative ones, and ``fixed``
     reasons   why plans were refused, for the error if none is left
+    refused   how many plans of a skeleton were refused or passed over for a reason
     errors    of forced tiles; they count if no placement can take them
     made      kernels of pieces, which several ways to merge share
     """
@@ -59,6 +61,7 @@ class Request:
     skeletons: tuple[Skeleton, ...]
     folds: tuple[Fold, ...]
     reasons: dict[str, None] = field(default_factory=dict[str, None])
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     errors: list[ScheduleError] = field(default_factory=list[ScheduleError])
     tiled_names: set[str] = field(default_factory=set[str])
     made: dict[MadeKey, list[Kernel]] = field(default_factory=dict["MadeKey", "list[Kernel]"])
@@ -82,8 +85,14 @@ class Request:
         """Extents with further symbols bound; ``fixed`` ones among them have one value in every call."""
         return Sizes({**self.dims, **more}, frozenset(self.fixed) | fixed)
 
-    def reject(self, reason: str) -> None:
+    def reject(self, reason: str, skeleton: str = "") -> None:
+        """Note why a plan can't be; ``skeleton``: the one that it was for."""
         self.reasons.setdefault(reason)
+        self.pass_over(reason, skeleton)
+
+    def pass_over(self, reason: str, skeleton: str = "") -> None:
+        """Note why a plan is not looked at: no fault of its own."""
+        self.refused[skeleton, reason] += 1
 
     def failure(self) -> ScheduleError:
         """Why no plan is left."""

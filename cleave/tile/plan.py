@@ -172,6 +172,12 @@ class Schedule:
 
         return show_schedule(self)
 
+    def svg(self) -> str:
+        """The loop nest of every kernel as SVG."""
+        from cleave.tile.drawing import schedule_svg
+
+        return schedule_svg(self)
+
     def save(self, path: str | Path) -> None:
         """Write this schedule to a file that ``cleave.tile.saved.load_schedules`` reads."""
         from cleave.tile.saved import save_schedules
@@ -187,4 +193,4 @@ class Schedule:
     def _repr_html_(self) -> str:
         from cleave.display import preformatted
 
-        return preformatted(self.text())
+        return f"{self.svg()}<details><summary>text</summary>{preformatted(self.text())}</details>"

@@ -22,11 +22,14 @@ from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileT
 
 def show_program(program: Program) -> str:
     """A heading, then one statement a line; deterministic."""
+    lines = [heading(program), *_lines(program.body, program.unit, 1)]
+    return "\n".join(lines) + "\n"
+
+
+def heading(program: Program) -> str:
     grid = ", ".join(a.name if a in program.unit else f"{a.name}/B{a.name}" for a in program.grid)
     whole = f"; whole {_names(program.whole)}" if program.whole else ""
-    lines = [f"kernel {program.name}: grid {grid or '-'}{whole}"]
-    lines += _lines(program.body, program.unit, 1)
-    return "\n".join(lines) + "\n"
+    return f"kernel {program.name}: grid {grid or '-'}{whole}"
 
 
 def _names(axes: Iterable[Axis]) -> str:
@@ -34,23 +37,28 @@ def _names(axes: Iterable[Axis]) -> str:
 
 
 def _lines(body: tuple[Stmt, ...], unit: frozenset[Axis], depth: int) -> Iterator[str]:
-    indent = "  " * depth
     for s in body:
-        match s:
-            case Let(name, axes, term):
-                yield f"{indent}{name}[{_names(axes)}] = {show_tile(term)}"
-            case Update(accumulator, term):
-                old = f"{accumulator.name}~" if accumulator.carry is None else _flat(accumulator.carry)
-                yield f"{indent}{accumulator.name} = {accumulator.op}({old}, {show_tile(term)})"
-            case Store(output, indices, value, _, once):
-                only = f"  only in the first tile of {_names(once)}" if once else ""
-                yield f"{indent}store {output}[{', '.join(map(show, indices))}] = {value.name}{only}"
-            case Loop(axis, lower, upper, accumulators, inner):
-                step = "1" if axis in unit else f"B{axis.name}"
-                carried = ", ".join(f"{c.name}[{_names(c.axes)}]" for c in accumulators)
-                carry = f"  carry {carried}" if carried else ""
-                yield f"{indent}for {axis.name} in [{show(lower)}, {show(upper)}) step {step}{carry}"
-                yield from _lines(inner, unit, depth + 1)
+        yield from ("  " * depth + line for line in statement_lines(s, unit))
+        if isinstance(s, Loop):
+            yield from _lines(s.body, unit, depth + 1)
+
+
+def statement_lines(s: Stmt, unit: frozenset[Axis]) -> Iterator[str]:
+    """One statement without what is inside it."""
+    match s:
+        case Let(name, axes, term):
+            yield f"{name}[{_names(axes)}] = {show_tile(term)}"
+        case Update(accumulator, term):
+            old = f"{accumulator.name}~" if accumulator.carry is None else _flat(accumulator.carry)
+            yield f"{accumulator.name} = {accumulator.op}({old}, {show_tile(term)})"
+        case Store(output, indices, value, _, once):
+            only = f"  only in the first tile of {_names(once)}" if once else ""
+            yield f"store {output}[{', '.join(map(show, indices))}] = {value.name}{only}"
+        case Loop(axis, lower, upper, accumulators, _):
+            step = "1" if axis in unit else f"B{axis.name}"
+            carried = ", ".join(f"{c.name}[{_names(c.axes)}]" for c in accumulators)
+            carry = f"  carry {carried}" if carried else ""
+            yield f"for {axis.name} in [{show(lower)}, {show(upper)}) step {step}{carry}"
 
 
 def show_tile(term: TileTerm) -> str:
@@ -90,14 +98,15 @@ def show_schedule(schedule: Schedule) -> str:
     lines += [f"requires {show_pred(p)}" for p in schedule.constraints]
     lines += [f"temporary {b.name}: {b.dtype}[{', '.join(map(show, b.shape))}]" for b in schedule.temporaries]
     for k in schedule.kernels:
-        lines += [_binding_line(k), k.program.text().rstrip(), *(f"  # {n}" for n in k.notes)]
+        lines += [binding_line(k), k.program.text().rstrip(), *(f"  # {n}" for n in k.notes)]
     if schedule.modelled is not None:
         terms = ", ".join(f"{k} {v:.4g}" for k, v in schedule.modelled.terms.items())
         lines.append(f"modelled {schedule.modelled.microseconds:.1f} us ({terms})")
     return "\n".join([*lines, *(f"# {n}" for n in schedule.notes)]) + "\n"
 
 
-def _binding_line(k: KernelPlan) -> str:
+def binding_line(k: KernelPlan) -> str:
+    """Skeleton, tiles, rows, warps and instructions of a kernel."""
     ordered = sorted(k.binding.tiles.items(), key=lambda pair: pair[0].name)  # a set may have given their order
     tiles = ", ".join(f"{a.name} {n}" for a, n in ordered)
     chain = "; operands through shared memory" if k.chain == "shared" else ""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleave import nn
-from cleave.display import Box, drawing, preformatted
+from cleave.display import LONGEST, Box, Frame, drawing, nested, preformatted
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -54,3 +54,28 @@ def test_a_graph_in_a_notebook() -> None:
     assert "<svg" in html
     assert "max t  [b, group, kv_heads, s]" in html
     assert "output lse: float32" in html
+
+
+# ---- frames
+
+
+@st.composite
+def frames(draw: st.DrawFn, depth: int = 3) -> Frame:
+    inside = st.text("ab <&", max_size=2 * LONGEST)
+    parts = draw(st.lists(inside if depth == 0 else st.one_of(inside, frames(depth - 1)), max_size=3))
+    return Frame(draw(inside), tuple(parts))
+
+
+@given(st.lists(frames(), min_size=1, max_size=3))
+def test_frames_hold_what_is_in_them(drawn: list[Frame]) -> None:
+    svg = ElementTree.fromstring(nested(drawn))
+    places = [[float(r.attrib[k]) for k in ("x", "y", "width", "height")] for r in svg.iter(f"{SPACE}rect")]
+    for n, (x, y, width, height) in enumerate(places):
+        assert x + width <= float(svg.attrib["width"]) and y + height <= float(svg.attrib["height"])
+        for ox, oy, owidth, oheight in places[:n]:
+            inside = ox < x and x + width < ox + owidth and oy < y and y + height < oy + oheight
+            assert inside or y >= oy + oheight
+    for text in svg.iter(f"{SPACE}text"):
+        x, y = float(text.attrib["x"]), float(text.attrib["y"])
+        assert any(ox < x < ox + ow and oy < y < oy + oh for ox, oy, ow, oh in places)
+        assert len(text.text or "") <= LONGEST or text.find(f"{SPACE}title") is not None

@@ -156,7 +156,7 @@ def test_schedules_print_their_bindings_and_say_that_times_are_modelled() -> Non
     text = s.text()
     assert text.startswith("schedule of matmul for sm_80: 1 kernel, merge none\n")
     assert "mma[k](x_1, w_1)" in text and "rows m; " in text and "modelled " in text
-    assert s._repr_html_().startswith("<pre")
+    assert s._repr_html_().startswith("<svg") and "modelled " in s._repr_html_()
 
 
 # ---- invariants
