@@ -26,22 +26,37 @@ BATCHED = ("kv_heads", "h", "b", "m")
 over them and no position on them is used."""
 
 _NEGLIGIBLE = 1e-280
+_SMALLER, _FEWEST_ELEMENTS = 16, 2**14
 
 
 def reference(
     g: Graph, dims: Mapping[str, int], inputs: Mapping[str, Any], most: int = MOST_ELEMENTS
 ) -> dict[str, tuple[Any, Any]]:
-    """Each output in float64 with its magnitude, from tensors; in pieces along one of ``BATCHED`` if it is large.
+    """Each output in float64 with its magnitude, from tensors; in pieces along one of ``BATCHED`` if it is large, in
+    smaller ones if torch wants more memory for a product of many factors than there is.
 
     Errors: an operation that torch has no form for.
     """
-    run = to_torch(_measured(g), precision="float64")
-    found = [run(**piece) for piece in pieces(g, dims, inputs, most)]
+    found = _evaluated(g, dims, inputs, most)
     out: dict[str, tuple[Any, Any]] = {}
     for n, o in enumerate(g.outputs):
         value, size = ([f[number] for f in found] for number in (n, n + len(g.outputs)))
         out[o.name] = _joined(o, value, g, dims), _joined(o, size, g, dims)
     return out
+
+
+def _evaluated(g: Graph, dims: Mapping[str, int], inputs: Mapping[str, Any], most: int) -> list[Any]:
+    import torch
+
+    run = to_torch(_measured(g), precision="float64")
+    while True:
+        try:
+            return [run(**piece) for piece in pieces(g, dims, inputs, most)]
+        except torch.OutOfMemoryError:
+            if _axis(g, dims) is None or most < _FEWEST_ELEMENTS:
+                raise
+        torch.cuda.empty_cache()
+        most //= _SMALLER
 
 
 def _measured(g: Graph) -> Graph:

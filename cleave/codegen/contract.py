@@ -14,16 +14,18 @@ from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import C_TYPES, STORAGE_16, Emission
 from cleave.codegen.expression import At, Printer, fragment_at
 from cleave.codegen.layout import Fragment, Inline, Rounded, Scaled, SharedTile
+from cleave.codegen.matrix import STEP, left_shape, load_left, of_tile
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Ref, Term
+from cleave.tile.box import slab_bytes
 from cleave.tile.program import Contract, Let, TileTerm
 
-_STEP = 16
+_SUM = warpgroup.Sum()
+BOX_ALIGNMENT = 1024
+"""Bytes after which the swizzle of boxes repeats."""
 _PAIR_COLUMNS = 16
 # Row and chunk that a lane addresses for its operand.
-A_CHUNK = ("{warp} * 16 + (lane & 15)", "kk * 2 + (lane >> 4)")
-A_TRANSPOSED = ("kk * 16 + (lane & 7) + ((lane >> 4) << 3)", "{warp} * 2 + ((lane >> 3) & 1)")
 B_CHUNK = ("nn * 16 + (lane & 7) + ((lane >> 4) << 3)", "kk * 2 + ((lane >> 3) & 1)")
 B_TRANSPOSED = ("kk * 16 + (lane & 15)", "nn * 2 + (lane >> 4)")
 
@@ -33,30 +35,43 @@ def value(em: Emission, let: Let, term: Contract) -> None:
     columns = em.columns(let.axes)
     if not em.has_rows(let.axes) or len(columns) != 1:
         em.refuse(let.name, let.axes, "a matmul gives rows x one axis: one operand has the rows, the other has not")
+    before = None if term.onto is None else em.layouts.get(term.onto.name)
+    if isinstance(before, Fragment) and before.column is columns[0]:
+        accumulate(em, term, before.name, warpgroup.Sum(onto=True, goes_on=_goes_on(em, let)))
+        em.layouts[let.name] = before
+        return
+    if term.onto is not None:
+        em.refuse(let.name, let.axes, f"it goes on where {term.onto.name} ends, which is no matmul's")
     name = em.names.fresh(let.name)
-    em.writer.line(f"float {name}[{em.size(columns[0]) // 8}][{2 * em.halves}];")
+    em.writer.line(f"float {name}[{em.groups(columns[0])}][{2 * em.halves}];")
     if em.binding.mma == "mma.sync":
         for_elements(em, columns[0], f"{name}[n][e] = 0.f;")
-    accumulate(em, term, name, fresh=True)
+    accumulate(em, term, name, warpgroup.Sum(fresh=True, goes_on=_goes_on(em, let)))
     em.layouts[let.name] = Fragment(name, columns[0])
 
 
-def accumulate(em: Emission, term: Contract, target: str, *, fresh: bool = False) -> None:
-    """target += left x right, in fragments. ``fresh``: the target has been declared, and is zero or not set yet."""
+def _goes_on(em: Emission, let: Let) -> bool:
+    """Whether the next matmul adds to a value, before anything reads it."""
+    nexts = (s.term.onto for s in em.lets.values() if isinstance(s.term, Contract))
+    return any(r is not None and r.name == let.name for r in nexts)
+
+
+def accumulate(em: Emission, term: Contract, target: str, s: warpgroup.Sum = _SUM) -> None:
+    """target += left x right, in fragments. A fresh target has been declared, and is zero or not set yet."""
     a, b = operands(em, term)
     right = _right(em, b, term.axis)
     n = next(axis for axis in em.columns(b.axes) if axis is not term.axis)
     depth, width = em.size(term.axis), em.size(n)
-    if depth % _STEP or width % _PAIR_COLUMNS:
+    if depth % STEP or width % _PAIR_COLUMNS:
         em.refuse(repr(term), b.axes, f"tiles of {depth} ({term.axis}) and {width} ({n}): multiples of 16 are needed")
     if em.binding.mma == "wgmma":
-        _by_warpgroups(em, term.axis, a, right, target, width, fresh=fresh)
+        _by_warpgroups(em, term.axis, a, right, target, n, s)
         return
     left = _left(em, a, term.axis, right.dtype)
     transposed = right.column is not term.axis
     load = "load_matrices_transposed" if transposed else "load_matrices"
     address = right.chunk(*(B_TRANSPOSED if transposed else B_CHUNK))
-    with em.writer.unrolled("kk", depth // _STEP):
+    with em.writer.unrolled("kk", depth // STEP):
         if not left.registers:
             em.writer.line(f"u32 a{left_shape(em)};")
         em.writer.lines(left.lines)
@@ -68,23 +83,25 @@ def accumulate(em: Emission, term: Contract, target: str, *, fresh: bool = False
                 _multiply(em, right.dtype, f"{target}[2 * nn + {half}]", left.text, pair)
 
 
-def _by_warpgroups(em: Emission, k: Axis, a: Ref, right: SharedTile, target: str, width: int, *, fresh: bool) -> None:
-    steps, rows = em.size(k) // _STEP, _rows_in_boxes(em, a, k)
-    if rows is None:
+def _by_warpgroups(em: Emission, k: Axis, a: Ref, right: SharedTile, target: str, n: Axis, s: warpgroup.Sum) -> None:
+    steps, rows = em.size(k) // STEP, _rows_in_boxes(em, a, k)
+    if em.is_divided(k) and rows is None:
+        left = _gathered(em, a, k, right.dtype)
+    elif rows is None:
         left = _fragments(em, a, k, right.dtype, steps)
     elif rows.tile.dtype != right.dtype:
         raise _mixed(em, a, rows.tile, right.dtype)
     else:
         em.need(a.name)
         left = rows
-    warpgroup.multiply(em, target, left, warpgroup.right(em, right, k), width, steps, fresh=fresh)
+    warpgroup.multiply(em, target, left, warpgroup.right(em, right, k, n), em.binding.columns(n), steps, s)
 
 
 def lay_out(em: Emission, term: Contract, rows: str) -> None:
     """The A fragments of all steps, into an array that has been declared: a later ``multiply_laid_out`` reads them."""
     a, b = operands(em, term)
     left = _left(em, a, term.axis, _right(em, b, term.axis).dtype, f"{rows}[kk]")
-    with em.writer.unrolled("kk", em.size(term.axis) // _STEP):
+    with em.writer.unrolled("kk", em.size(term.axis) // STEP):
         em.writer.lines(left.lines)
 
 
@@ -93,8 +110,9 @@ def multiply_laid_out(em: Emission, term: Contract, target: str, rows: str) -> N
     _, b = operands(em, term)
     right = _right(em, b, term.axis)
     n = next(axis for axis in em.columns(b.axes) if axis is not term.axis)
-    steps = em.size(term.axis) // _STEP
-    warpgroup.multiply(em, target, rows, warpgroup.right(em, right, term.axis), em.size(n), steps, fresh=False)
+    steps = em.size(term.axis) // STEP
+    b_tile = warpgroup.right(em, right, term.axis, n)
+    warpgroup.multiply(em, target, rows, b_tile, em.binding.columns(n), steps, _SUM)
 
 
 def _rows_in_boxes(em: Emission, a: Ref, k: Axis) -> warpgroup.Operand | None:
@@ -125,17 +143,34 @@ def _fragments(em: Emission, a: Ref, k: Axis, dtype: str, steps: int) -> str:
     return name
 
 
+def _gathered(em: Emission, a: Ref, k: Axis, dtype: str) -> warpgroup.Operand:
+    """Rows of which each warpgroup has computed a part of the columns, in a tile as boxes would lay it."""
+    chunks, width = em.size(k) // 8, slab_bytes(em.size(k) * 2)
+    assert width is not None
+    layout = em.layouts.get(a.name)
+    operand = layout.operand if isinstance(layout, Rounded) and layout.dtype == dtype else a
+    address, printers = em.names.fresh("gathered"), dict[str, Printer]()
+    em.writer.line(f"const u32 {address} = {em.allot(em.block_rows * chunks * 16, BOX_ALIGNMENT)};")
+    tile = SharedTile(address, None, k, chunks, dtype, (width // 16, em.block_rows))
+    low, high = (_element_of_half(em, operand, k, which, printers) for which in ("2 * h", "2 * h + 1"))
+    if not em.met:
+        em.writer.line(em.team.barrier)  # the matmul of the trip before has read it
+    with em.writer.unrolled("n", em.groups(k)), em.writer.unrolled("h", em.halves):
+        where = f"{address} + {tile.chunk('row + 8 * h', em.group_number(k))} + pair * 2"
+        em.writer.line(f"shared_write_word({where}, pack<{C_TYPES[dtype]}>({low}, {high}));")
+    em.writer.line("tensor_cores_may_read();")
+    em.writer.line(em.team.barrier)
+    rows = warpgroup.left(em, tile, k)
+    assert rows is not None
+    return rows
+
+
 def _multiply(em: Emission, dtype: str, target: str, left: str, pair: str) -> None:
     if em.row_tiles == 1:
         em.writer.line(f"multiply_add<{C_TYPES[dtype]}>({target}, {left}, {pair});")
         return
     for tile in range(em.row_tiles):
         em.writer.line(f"multiply_add_at<{C_TYPES[dtype]}>({target} + {4 * tile}, {left}[{tile}], {pair});")
-
-
-def left_shape(em: Emission) -> str:
-    """Dimensions of the A fragments of one step: one for each sixteen rows of a warp."""
-    return "[4]" if em.row_tiles == 1 else f"[{em.row_tiles}][4]"
 
 
 def operands(em: Emission, term: Contract) -> tuple[Ref, Ref]:
@@ -160,8 +195,8 @@ class _Left:
 
 def _left(em: Emission, a: Ref, k: Axis, dtype: str, name: str = "a") -> _Left:
     """``name``: what takes the fragments of step kk, if they are not in registers already."""
-    if a.name in em.held:
-        return _Left([], f"{em.held[a.name]}[kk]")
+    if a.name in em.held and em.held[a.name].column is k:
+        return _Left([], f"{em.held[a.name].name}[kk]")
     match em.layouts.get(a.name):
         case SharedTile() as tile:
             if tile.dtype != dtype:
@@ -176,23 +211,6 @@ def _left(em: Emission, a: Ref, k: Axis, dtype: str, name: str = "a") -> _Left:
             return em.refuse(a.name, a.axes)
 
 
-def load_left(em: Emission, tile: SharedTile, k: Axis, target: str = "a") -> list[str]:
-    """Lines that load the A fragments of step kk."""
-    form, name = A_TRANSPOSED, "load_matrices_transposed"
-    if tile.column is k and tile.row is None:
-        form, name = A_CHUNK, "load_matrices"
-    lines: list[str] = []
-    for n in range(em.row_tiles):
-        warp = em.row_warp if em.row_tiles == 1 else f"({em.row_warp} * {em.row_tiles} + {n})"
-        row, chunk = (text.format(warp=warp) for text in form)
-        lines.append(f"{name}({_of_tile(em, target, n)}, {tile.address} + {tile.chunk(row, chunk)});")
-    return lines
-
-
-def _of_tile(em: Emission, fragments: str, n: int) -> str:
-    return fragments if em.row_tiles == 1 else f"{fragments}[{n}]"
-
-
 def _computed(em: Emission, operand: Term, k: Axis, dtype: str, name: str) -> _Left:
     if em.chain == "shared":
         return _through_shared(em, operand, k, dtype, name)
@@ -202,7 +220,7 @@ def _computed(em: Emission, operand: Term, k: Axis, dtype: str, name: str) -> _L
     parts = (("2 * kk", 0), ("2 * kk", 2), ("2 * kk + 1", 0), ("2 * kk + 1", 2))
     for n, (number, (group, first)) in product(range(em.row_tiles), enumerate(parts)):
         low, high = (_element(em, operand, k, group, 4 * n + entry, printers) for entry in (first, first + 1))
-        lines.append(f"{_of_tile(em, name, n)}[{number}] = pack<{C_TYPES[dtype]}>({low}, {high});")
+        lines.append(f"{of_tile(em, name, n)}[{number}] = pack<{C_TYPES[dtype]}>({low}, {high});")
     return _Left(lines)
 
 

@@ -130,8 +130,8 @@ def _column_by_column(em: Emission, column: Axis, following: Sequence[Stmt], mad
 
 def _axes_of(term: TileTerm) -> frozenset[Axis]:
     match term:
-        case Contract(axis, left, right):
-            return frozenset((axis, *left.axes, *right.axes))
+        case Contract(axis):
+            return frozenset((axis,)).union(*(r.axes for r in term.operands))
         case Reduce(_, axis, _):
             return free(term) | {axis}
         case _:

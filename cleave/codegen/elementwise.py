@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cleave.codegen import vector
+from cleave.codegen import vector, words
 from cleave.codegen.emission import STORAGE_16, Emission
 from cleave.codegen.expression import (
     At,
@@ -101,10 +101,31 @@ def _fragment(em: Emission, let: Let, term: Term, column: Axis) -> Layout:
         return masked
     if isinstance(term, Load) and (vector.read if em.lanes else _paired_load)(em, term, name, column):
         return Fragment(name, column)
-    text = Printer(em, fragment_at(em, column)).element(term)
+    words.hold(em, term, column)
+    printer = Printer(em, fragment_at(em, column))
     em.writer.line(f"float {name}[{em.groups(column)}][{em.entries}];")
-    for_elements(em, column, f"{name}[n][e] = {text};")
+    if isinstance(term, Map) and term.op in NEAR_ZERO:
+        _near_zero(em, name, column, term.op, printer.element(term.args[0]))
+    else:
+        for_elements(em, column, f"{name}[n][e] = {printer.element(term)};")
     return Fragment(name, column)
+
+
+NEAR_ZERO = {"tanh": ("tanh_of", "tanh_near_zero")}
+"""Operations with a shorter form for arguments below ``NEAR_ZERO``: a thread takes it if all of its elements are."""
+
+
+def _near_zero(em: Emission, name: str, column: Axis, op: str, argument: str) -> None:
+    anywhere, near = NEAR_ZERO[op]
+    largest = em.names.fresh("largest")
+    em.writer.line(f"float {largest} = 0.f;")
+    with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", em.entries):
+        em.writer.line(f"{name}[n][e] = {argument};")
+        em.writer.line(f"{largest} = fmaxf({largest}, fabsf({name}[n][e]));  // NaN is none")
+    with em.writer.block(f"if ({largest} < NEAR_ZERO)"):
+        for_elements(em, column, f"{name}[n][e] = {near}({name}[n][e]);")
+    with em.writer.block("else"):
+        for_elements(em, column, f"{name}[n][e] = {anywhere}({name}[n][e]);")
 
 
 def registers(em: Emission, let: Let) -> int:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
-from cleave.codegen.layout import ALLOWED, ClusterPart, Layout
+from cleave.codegen.layout import ALLOWED, ClusterPart, Fragment, Layout
 from cleave.codegen.team import Team, part_of_block, warpgroup, whole_block
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
@@ -180,8 +180,10 @@ class Emission:
 
     pending    shared tiles whose copies were issued and are not known to have landed
     deferred   accumulators of which each lane keeps a part until their loop is over
-    held       shared tiles whose A fragments stay in registers
+    held       shared tiles whose rows are in registers as well: the A fragments, along an axis
+    words      vectors whose elements along a fragment are in registers, two in a word
     team       who runs the statements that are written now
+    met        whether the warpgroups of divided columns have met in this trip
     parts      temporaries that the blocks of a cluster send one another
     delivery   how they are sent
     turn       C++ text: which of the block's slices is merged
@@ -214,7 +216,9 @@ class Emission:
     corners: dict[str, str] = field(default_factory=dict[str, str])
     pending: set[str] = field(default_factory=set[str])
     deferred: set[str] = field(default_factory=set[str])
-    held: dict[str, str] = field(default_factory=dict[str, str])
+    held: dict[str, Fragment] = field(default_factory=dict[str, Fragment])
+    words: dict[str, Fragment] = field(default_factory=dict[str, Fragment])
+    met: bool = False
     parts: dict[str, ClusterPart] = field(default_factory=dict[str, ClusterPart])
     delivery: Delivery | None = None
     turn: str = "0"
@@ -262,7 +266,7 @@ class Emission:
     def block_rows(self) -> int:
         if self.lanes:
             return 32 * self.binding.warps // self.lanes
-        return WARP_ROWS * self.row_tiles * self.binding.warps_a_team
+        return WARP_ROWS * self.row_tiles * self.binding.row_warps
 
     @property
     def row_tiles(self) -> int:
@@ -285,6 +289,8 @@ class Emission:
     @property
     def row_warp(self) -> str:
         """C++ text: which sixteen rows of the block are this warp's."""
+        if self.binding.division is not None:
+            return f"(warp % {self.binding.row_warps})"
         return "warp" if self.binding.teams == 1 else "rank"
 
     @property
@@ -354,7 +360,7 @@ class Emission:
         if a is None:
             yield
             return
-        several = self.binding.warps_a_team > 1
+        several = self.binding.row_warps > 1
         first = self.inside(a, f"{self.row_warp} * {WARP_ROWS * self.row_tiles} + 8 * h" if several else "8 * h")
         test = f"{first} <= {self.corners[f'%last:{self.axis_name(a)}']}"
         with self.writer.block(f"if ({test})" if several else f"if (h == 0 || {test})"):
@@ -368,7 +374,7 @@ class Emission:
         count = (
             f"least({self.block_rows // 8}, ({self.corners[f'%last:{self.axis_name(a)}']} - {self.starts[a]} + 8) / 8)"
         )
-        return f"8 * {count}" if self.binding.warps_a_team > 1 else f"8 * greatest({count}, 1)"
+        return f"8 * {count}" if self.binding.row_warps > 1 else f"8 * greatest({count}, 1)"
 
     def _partly_empty(self) -> Axis | None:
         """The row axis of which a tile may have fewer rows, if it is the only one."""
@@ -418,6 +424,14 @@ class Emission:
         self.team = before
 
     @contextmanager
+    def trip(self) -> Generator[None]:
+        """Statements of one trip: what they hold in registers ends with it."""
+        held, words = dict(self.held), dict(self.words)
+        self.met = False
+        yield
+        self.held, self.words = held, words
+
+    @contextmanager
     def loading(self, *, rows: bool) -> Generator[None]:
         """A tile is copied: where warps have roles each warpgroup copies the rows that it multiplies."""
         before = self.team
@@ -433,6 +447,8 @@ class Emission:
 
     def only_one_of(self, which: str) -> str:
         """A test that one team passes for each value of an index, where all of them hold the same; else nothing."""
+        if self.binding.division is not None:
+            return f"warp < {self.binding.row_warps}"
         if not self.together:
             return ""
         return "team == 0" if which == "0" else f"{which} % {self.binding.teams} == team"
@@ -440,10 +456,21 @@ class Emission:
     def only_one_holder(self, column: Axis, which: str = "n") -> str:
         """A test that one team passes for each value of an index of what a fragment holds, group n by default; nothing
         where no other team holds it."""
+        if self.is_divided(column):
+            return ""
         if column not in self.spread:
             return self.only_one_of(which)
         shares = self.shares(column)
         return "" if shares == self.binding.teams else f"team < {shares}"
+
+    def is_divided(self, column: Axis) -> bool:
+        """Whether warpgroups have a part each of the columns."""
+        return self.binding.division is not None and column in self.binding.division.axes
+
+    @property
+    def part(self) -> str:
+        """C++ text: which part of divided columns is this warp's."""
+        return f"(warp / {self.binding.row_warps})"
 
     def shares(self, column: Axis) -> int:
         """Into how many parts the teams divide a spread column. Where teams are more, the first of each part stores."""
@@ -451,6 +478,8 @@ class Emission:
 
     def group_number(self, column: Axis, group: str = "n") -> str:
         """Which eight columns of a tile a group of registers holds."""
+        if self.is_divided(column):
+            return f"({group} + {self.part} * {self.groups(column)})"
         if column not in self.spread:
             return group
         shares = self.shares(column)
@@ -468,15 +497,20 @@ class Emission:
             return size // width
         if size % 8:
             self.refuse(f"along {column}", [column], f"tile of {size} elements: fragments need multiples of 8")
-        return size // 8 // (self.shares(column) if column in self.spread else 1)
+        return self.binding.columns(column) // 8 // (self.shares(column) if column in self.spread else 1)
 
     def local(self, column: Axis, group: str, entry: str) -> str:
         """C++ text: which column of a tile a register of a fragment holds."""
+        same, own = self.places(column, group, entry)
+        return f"({same} + {own})"
+
+    def places(self, column: Axis, group: str, entry: str) -> tuple[str, str]:
+        """That column as a sum: what is the same in all threads of a row, and what is the thread's own."""
         if not self.lanes:
-            return f"({self.group_number(column, group)} * 8 + pair + ({entry} & 1))"
+            return f"{self.group_number(column, group)} * 8 + ({entry} & 1)", "pair"
         if self.vectors:
-            return f"(({group} * {self.lanes} + place) * {self.vector} + {entry})"
-        return f"(({group} * {self.vector} + {entry}) * {self.lanes} + place)"
+            return f"{group} * {self.lanes * self.vector} + {entry}", f"place * {self.vector}"
+        return f"({group} * {self.vector} + {entry}) * {self.lanes}", "place"
 
     # ---- synchronisation
 

@@ -18,6 +18,7 @@ from cleave.codegen.layout import (
     SharedVector,
     Uniform,
 )
+from cleave.codegen.matrix import held_element
 from cleave.codegen.range import beyond_int, covered
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
@@ -43,6 +44,7 @@ from cleave.ir.index import (
     inputs_of,
     nonnegative,
     of,
+    pred_inputs,
     symbols_of,
 )
 from cleave.tile.program import Contract, TileTerm
@@ -223,18 +225,37 @@ def _table_read(em: Emission, name: str, indices: tuple[Index, ...], at: At) -> 
 
 
 def pred_text(em: Emission, pred: Pred, at: At) -> str:
+    """A condition. Both sides of what reads no table are evaluated: a jump for each element costs more than a test."""
+    both = "&&" if pred_inputs(pred) else "&"
+    either = both.replace("&", "|")
     match pred:
         case Compare(op, a, b):
-            text = offset_text if beyond_int(em, a) or beyond_int(em, b) else index_text
-            return f"({text(em, a, at)} {op} {text(em, b, at)})"
+            wide = beyond_int(em, a) or beyond_int(em, b)
+            moved = None if wide else _against_place(em, op, a, b, at)
+            text = offset_text if wide else index_text
+            return moved or f"({text(em, a, at)} {op} {text(em, b, at)})"
         case BoolRead(name, indices):
             return f"({_table_read(em, name, indices, at)} != 0)"
         case And(p, q):
-            return f"({pred_text(em, p, at)} && {pred_text(em, q, at)})"
+            return f"({pred_text(em, p, at)} {both} {pred_text(em, q, at)})"
         case Or(p, q):
-            return f"({pred_text(em, p, at)} || {pred_text(em, q, at)})"
+            return f"({pred_text(em, p, at)} {either} {pred_text(em, q, at)})"
         case Not(p):
             return f"(!{pred_text(em, p, at)})"
+
+
+def _against_place(em: Emission, op: str, a: Index, b: Index, at: At) -> str | None:
+    """A comparison of a fragment's column with what is the same in all of a row: with a number known when compiling on
+    one side, and one that is computed once for a tile on the other. None: it is no such comparison."""
+    columns = [x for x in at.local if at.local[x] == em.local(x, at.group, at.entry)]
+    linear = (em.fix(a) - em.fix(b)).linear_in(Position(columns[0])) if len(columns) == 1 else None
+    if linear is None or linear[0].constant not in (1, -1) or inputs_of(linear[1]):
+        return None
+    first, start = linear[0].constant == 1, em.starts[columns[0]]
+    place, own = em.places(columns[0], at.group, at.entry)
+    rest = index_text(em, -linear[1] if first else linear[1], at)
+    bound = " - ".join([rest, *([start] if start != "0" else []), own])
+    return f"(({place}) {op} ({bound}))" if first else f"(({bound}) {op} ({place}))"
 
 
 def exists(em: Emission, axes: list[Axis], at: At) -> str:
@@ -355,12 +376,26 @@ class Printer:
                 return f"round_to<{C_TYPES[dtype]}>({self.element(operand)})"
             case RowVector(text):
                 return f"{text}[{at.half}]"
+            case SharedTile() | Inline(Load()) as layout if (held := self.held(name, layout)) is not None:
+                return held
             case SharedTile() as tile:
                 return self.shared_element(name, tile)
             case SharedVector() | Uniform() | Inline() as layout:
                 return self.without_rows(layout)
             case None:
                 return em.refuse(name, axes)
+
+    def held(self, name: str, layout: SharedTile | Inline) -> str | None:
+        """An element of what is held in words along the columns of this place."""
+        em, at = self.em, self.at
+        rows, vector = em.held.get(name), em.words.get(name)
+        if rows is not None and isinstance(layout, SharedTile) and list(at.local) == [rows.column]:
+            return held_element(em, rows, C_TYPES[layout.dtype], at.group, at.entry)
+        if vector is not None and isinstance(layout, Inline) and list(at.local) == [vector.column]:
+            assert isinstance(layout.term, Load)
+            dtype = C_TYPES[em.memory[layout.term.input].dtype]
+            return f"half_of<{dtype}>({vector.name}[{at.group}], ({at.entry}) & 1)"
+        return None
 
     def without_rows(self, layout: SharedVector | Uniform | Inline) -> str:
         match layout:
@@ -418,7 +453,7 @@ def part_place(em: Emission, load: Load, part: ClusterPart, column: str, at: At)
 def refs(term: TileTerm) -> list[str]:
     """Names that a tile term reads."""
     if isinstance(term, Contract):
-        return [term.left.name, term.right.name]
+        return [r.name for r in term.operands]
     if isinstance(term, Ref):
         return [term.name]
     return [name for c in children(term) for name in refs(c)]

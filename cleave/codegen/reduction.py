@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cleave.codegen import words
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, Printer, fragment_at, number
 from cleave.codegen.layout import RowVector, Scaled, SharedVector, Uniform
@@ -34,7 +35,7 @@ def reduction(em: Emission, let: Let, term: Reduce) -> None:
     if em.has_rows(let.axes) and not columns:
         em.writer.line(f"float {name}[{em.halves}] = {{{each(em, identity(term.op))}}};")
         accumulate_rows(em, name, term)
-        join_rows(em, [(name, term.op)])
+        join_rows(em, [(name, term.op)], term.axis)
         em.layouts[let.name] = RowVector(name)
     elif not columns and not em.has_rows(let.axes):
         em.writer.line(f"float {name} = {identity(term.op)};")
@@ -65,6 +66,7 @@ def accumulate_rows(em: Emission, name: str, term: Reduce) -> None:
             else printer(at).element(body)
         )
 
+    words.hold(em, body, term.axis)
     shared = Printer(em, At())
 
     def printer(at: At) -> Printer:
@@ -82,16 +84,40 @@ def accumulate_rows(em: Emission, name: str, term: Reduce) -> None:
             em.writer.line(f"{name}[h] = {combine(term.op, f'{name}[h]', f'{target}[h] * {number(scale)}')};")
 
 
-def join_rows(em: Emission, parts: Sequence[tuple[str, str]]) -> None:
-    """Join what the threads that share a row have of some values, each given with its operation."""
+def join_rows(em: Emission, parts: Sequence[tuple[str, str]], axis: Axis) -> None:
+    """Join what the threads that share a row have of some values along an axis, each given with its operation."""
     if not em.lanes:
         for name, op in parts:
             with em.writer.unrolled("h", em.halves):
                 em.writer.line(f"{name}[h] = quad_{op}({name}[h]);")
+        if em.is_divided(axis) and parts:
+            _join_warpgroups(em, parts)
         return
     em.writer.lines([f"{name}[0] = lanes_{op}<{min(em.lanes, 32)}>({name}[0]);" for name, op in parts if em.lanes > 1])
     if em.lanes > 32 and parts:
         _join_warps(em, parts)
+
+
+def _join_warpgroups(em: Emission, parts: Sequence[tuple[str, str]]) -> None:
+    """Warpgroups with the same rows and other columns, through shared memory that only this join takes. Before any of
+    them writes there again all have met: in a trip at its matmul over the divided axis, else when a tile begins."""
+    assert em.binding.division is not None
+    rows, sides, place = em.block_rows, em.binding.division.parts, em.names.fresh("sides")
+    with em.writer.block(""):
+        em.writer.line(f"const u32 {place} = {em.allot(4 * rows * sides * len(parts))};")
+        with em.writer.block("if (pair == 0)"):
+            for n, (name, _) in enumerate(parts):
+                with em.writer.unrolled("h", em.halves):
+                    own = f"{place} + 4 * ({rows * sides * n} + {em.part} * {rows} + row + 8 * h)"
+                    em.writer.line(f"shared_write_float({own}, {name}[h]);")
+        em.writer.line(em.team.barrier)
+        for n, (name, op) in enumerate(parts):
+            with em.writer.unrolled("h", em.halves):
+                em.writer.line(f"{name}[h] = {identity(op)};")
+                with em.writer.unrolled("w", sides):
+                    side = f"shared_read_float({place} + 4 * ({rows * sides * n} + w * {rows} + row + 8 * h))"
+                    em.writer.line(f"{name}[h] = {combine(op, f'{name}[h]', side)};")
+    em.met = True
 
 
 def _join_warps(em: Emission, parts: Sequence[tuple[str, str]]) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, gcd
 
-from cleave.codegen import accumulator, bulk, cluster, contract, elementwise, feed, first, join, reduction
+from cleave.codegen import accumulator, bulk, cluster, contract, elementwise, feed, first, join, matrix, reduction
 from cleave.codegen.dependence import deferrable, live, ordered, read_before
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text
@@ -225,7 +225,7 @@ def _join_parts(em: Emission, s: Loop) -> None:
     kept = [c for c in s.accumulators if c.name in em.deferred]
     em.deferred -= {c.name for c in kept}
     layouts = ((c, em.layouts[c.name]) for c in kept)
-    reduction.join_rows(em, [(x.name if isinstance(x, RowVector) else c.name, c.op) for c, x in layouts])
+    reduction.join_rows(em, [(x.name if isinstance(x, RowVector) else c.name, c.op) for c, x in layouts], s.axis)
 
 
 def _begin(em: Emission, s: Loop, ring: Ring, whole: Team, *, parts: bool) -> None:
@@ -510,10 +510,9 @@ def trip(em: Emission, s: Loop) -> None:
     for c in s.accumulators:
         if c.name + "~" in read_before(s):
             accumulator.remember(em, c)
-    held = dict(em.held)
-    for inner in ordered(s.body):
-        statement(em, inner)
-    em.held = held  # what the body declared ends with it
+    with em.trip():
+        for inner in ordered(s.body):
+            statement(em, inner)
 
 
 # ---- operands that stay
@@ -539,8 +538,8 @@ def _hold(em: Emission, s: Loop, ring: Ring, whole: Team) -> None:
         if a.name in em.pending:
             em.landed(ring.open_groups, whole.barrier)
         name = em.names.fresh(f"{a.name}_held")
-        em.writer.line(f"u32 {name}[{size // 16}]{contract.left_shape(em)};")
+        em.writer.line(f"u32 {name}[{size // 16}]{matrix.left_shape(em)};")
         with em.writer.unrolled("kk", size // 16):
-            em.writer.lines(contract.load_left(em, layout, term.axis, f"{name}[kk]"))
-        em.held[a.name] = name
+            em.writer.lines(matrix.load_left(em, layout, term.axis, f"{name}[kk]"))
+        em.held[a.name] = Fragment(name, term.axis)
         room -= taken

@@ -67,7 +67,8 @@ def places(binding: Binding) -> list[str]:
         return [f"const int row = thread / {binding.lanes}, place = thread % {binding.lanes};"]
     rows = 16 * binding.row_tiles
     if binding.teams == 1:
-        return [f"const int row = warp * {rows} + (lane >> 2), pair = (lane & 3) * 2;"]
+        warp = "warp" if binding.division is None else f"warp % {binding.row_warps}"
+        return [f"const int row = {warp} * {rows} + (lane >> 2), pair = (lane & 3) * 2;"]
     warps = binding.warps // binding.teams
     which = "team = warp, rank = 0" if warps == 1 else f"team = warp / {warps}, rank = warp % {warps}"
     return [

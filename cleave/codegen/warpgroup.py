@@ -48,10 +48,16 @@ class Operand:
         return f"matrix_descriptor<{chunks * 16}>({self.address} + {place}, {leading}, {8 * chunks * 16})"
 
 
-def right(em: Emission, tile: SharedTile, k: Axis) -> Operand:
+def right(em: Emission, tile: SharedTile, k: Axis, n: Axis) -> Operand:
+    """The columns of n that a warpgroup has."""
     if tile.slabs is None:
         raise CodegenError(f"wgmma reads {tile.address}, which is no tile of boxes", location=em.location)
-    return Operand(tile, tile.slabs, tile.address, tile.column is k)
+    (chunks, rows), along, address = tile.slabs, tile.column is k, tile.address
+    if em.is_divided(n):
+        width = em.binding.columns(n)
+        apart = width * chunks * 16 if along else width // (8 * chunks) * rows * chunks * 16
+        address = f"{address} + {em.part} * {apart}"
+    return Operand(tile, tile.slabs, address, along)
 
 
 def left(em: Emission, tile: SharedTile, k: Axis) -> Operand | None:
@@ -59,28 +65,38 @@ def left(em: Emission, tile: SharedTile, k: Axis) -> Operand | None:
     if tile.slabs is None or tile.row is not None or tile.column is not k:
         return None
     chunks, _ = tile.slabs
-    group = f"{em.row_warp} / {WARPGROUP}" if em.binding.warps_a_team > WARPGROUP else "0"
+    group = f"{em.row_warp} / {WARPGROUP}" if em.binding.row_warps > WARPGROUP else "0"
     return Operand(tile, tile.slabs, f"{tile.address} + {group} * {64 * chunks * 16}", along=True)
 
 
-def multiply(em: Emission, target: str, a: Operand | str, b: Operand, width: int, steps: int, *, fresh: bool) -> None:
+@dataclass(frozen=True)
+class Sum:
+    """Where a matmul begins and ends. ``fresh``: nothing is in the target yet; ``onto``: in it is a matmul that nobody
+    has waited for; ``goes_on``: nobody waits for this one, the next matmul goes on."""
+
+    fresh: bool = False
+    onto: bool = False
+    goes_on: bool = False
+
+
+def multiply(em: Emission, target: str, a: Operand | str, b: Operand, width: int, steps: int, s: Sum) -> None:
     """target += A x B, over so many steps. ``a``: a tile, or the C++ name of the fragments of all steps.
 
-    ``fresh``: nothing is in the target yet. Where matmuls lag (``Emission.lags``), who wants the target waits for it.
+    Where matmuls lag (``Emission.lags``), who wants the target waits for it.
     """
     if width > MOST_COLUMNS:
         raise CodegenError(f"wgmma of {width} columns: allowed are {MOST_COLUMNS}", location=em.location)
     kind = f"{C_TYPES[b.tile.dtype]}, {width}, {'false' if b.along else 'true'}"
-    keep = "kk > 0" if fresh else "true"
+    keep = "kk > 0" if s.fresh else "true"
     call = "warpgroup_multiply" if isinstance(a, str) else "warpgroup_multiply_tiles"
     first = f"{a}[kk]" if isinstance(a, str) else a.descriptor
-    if not em.lags:
+    if not em.lags and not s.onto:
         em.writer.line(f"registers_settle({target});")
     em.writer.line("warpgroup_begin();")
     with em.writer.unrolled("kk", steps):
         em.writer.line(f"{call}<{kind}>({target}, {first}, {b.descriptor}, {keep});")
     em.writer.line("warpgroup_commit();")
-    if not em.lags:
+    if not em.lags and not s.goes_on:
         em.writer.line("warpgroup_wait<0>();")
         em.writer.line(f"registers_settle({target});")
 

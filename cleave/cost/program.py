@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import ceil, gcd, prod
 from typing import Any
 
@@ -134,6 +134,8 @@ class _Reading:
         }
         self.fed = [s for s in self.every if isinstance(s, Let) and self.is_fed(s)]
         self.loads = {s.name for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
+        pointwise = (s.term for s in self.every if isinstance(s, Let | Update) and not isinstance(s.term, Contract))
+        self.pointwise = frozenset[str]().union(*map(_refs, pointwise))
         self.loaded = {s.term.input for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
 
     def is_fed(self, s: Let) -> bool:
@@ -173,6 +175,7 @@ class Counter:
         fed = {i.name for i in inside if self.reading.is_fed(i)}
         work.boxed, work.copied = tuple(sorted(self.boxes)), tuple(sorted(fed - self.boxes))
         self.shared(self.program.body, inside=False)
+        self.meetings()
         work.spare_bytes = BOX_ALIGNMENT if self.boxes else FLAG_BYTES
         work.lags = self.lags()
         at_once = self.boxes and self.binding.multicast is None and not work.lags
@@ -200,10 +203,17 @@ class Counter:
         )
 
     def overlaps(self) -> bool:
-        """Whether matmuls of a trip run beside the rest of it: what several warpgroups do, and loaders for them."""
+        """Whether matmuls of a trip run beside the rest of it: what several warpgroups do, and loaders for them; not
+        where the only one waits for rows that are computed from tiles, and the next trip for it."""
         loops = [s for s in self.every if isinstance(s, Loop)]
-        contracts = [sum(isinstance(i, Let | Update) and isinstance(i.term, Contract) for i in s.body) for s in loops]
-        return self.binding.loaders > 0 and all(count <= 2 for count in contracts)
+        products = [
+            [i.term for i in s.body if isinstance(i, Let | Update) and isinstance(i.term, Contract)] for s in loops
+        ]
+        alone = any(len(p) == 1 and any(self.is_computed(r) for r in (p[0].left, p[0].right)) for p in products)
+        return self.binding.loaders > 0 and not alone and all(len(p) <= 2 for p in products)
+
+    def is_computed(self, r: Ref) -> bool:
+        return self.has_rows(r.axes) and r.name not in self.reading.loads
 
     def second_operands(self) -> set[str]:
         """Operands of matmuls that have no rows."""
@@ -280,7 +290,7 @@ class Counter:
         return prod(min(self.tile(a), self.extents[a]) if a in self.extents else self.tile(a) for a in axes)
 
     def term(self, term: TileTerm, axes: tuple[Axis, ...], times: float, *, is_shared: bool) -> None:
-        volume = self.volume(axes)
+        volume = self.volume(axes) * self.copies(axes)
         match term:
             case Contract(axis, left, right):
                 self.work.matmul_flops += 2.0 * volume * self.tile(axis) * times
@@ -307,8 +317,18 @@ class Counter:
         the other one where that changes from trip to trip."""
         rows, other = (left, right) if self.has_rows(left.axes) else (right, left)
         changes = axis not in self.program.whole and rows.name in self.reading.loads
-        readers = self.binding.warps_a_team // (WARPGROUP if self.binding.mma == "wgmma" else 1)
+        readers = self.binding.row_warps // (WARPGROUP if self.binding.mma == "wgmma" else 1)
+        readers *= self.parts(()) // self.parts([a for a in other.axes if a is not axis])
         return self.volume(other.axes) * readers + (self.volume(rows.axes) if changes else 0)
+
+    def parts(self, axes: Iterable[Axis]) -> int:
+        """Into how many parts warpgroups divide columns along some axes; along none: how many there are."""
+        division, known = self.binding.division, tuple(axes)
+        return 1 if division is None or (known and not {*known} & {*division.axes}) else division.parts
+
+    def copies(self, axes: tuple[Axis, ...]) -> int:
+        """How many warpgroups compute the same."""
+        return self.parts(()) // self.parts(axes) if self.has_rows(axes) else 1
 
     def pointwise(self, term: Term, volume: int, times: float) -> None:
         special, other = _operations(term)
@@ -352,6 +372,19 @@ class Counter:
             sides = max((self.sides_bytes(s) for s in body if isinstance(s, Loop)), default=0)
             self.work.shared_bytes = max(self.work.shared_bytes, _aligned(before, ALIGNMENT) + sides)
 
+    def meetings(self) -> None:
+        """Memory where warpgroups that divide the columns of a loop meet: for operands of matmuls, and rows of sums."""
+        division = self.binding.division
+        if division is None or division.loop is None:
+            return
+        rows = 16 * self.binding.row_warps
+        for s in self.every:
+            term = s.term if isinstance(s, Let | Update) else None
+            if isinstance(term, Contract) and term.axis is division.loop:
+                self.take(2 * rows * self.tile(division.loop), alignment=BOX_ALIGNMENT)
+            elif isinstance(term, Reduce) and term.axis is division.loop:
+                self.take(4 * rows * division.parts)
+
     def sides_bytes(self, s: Loop) -> int:
         """Memory for the states of the teams of a loop while they are joined; its tiles have given theirs back."""
         teams = self.binding.teams
@@ -373,14 +406,16 @@ class Counter:
         """The matmul that a trip leaves to the next one, where others load: of what the only other one gave."""
         products = [s for s in body if isinstance(s, Let | Update) and isinstance(s.term, Contract)]
         sums = [s.term for s in products if isinstance(s, Update) and isinstance(s.term, Contract)]
-        alone = self.binding.loaders > 0 and not any(isinstance(s, Loop) for s in body)
+        division = self.binding.division
+        whole = division is None or division.loop is None
+        alone = self.binding.loaders > 0 and whole and not any(isinstance(s, Loop) for s in body)
         return sums[0] if alone and len(products) == 2 and len(sums) == 1 else None
 
     def late_registers(self) -> int:
         """Registers of the rows that late matmuls read while the next trip's values are alive."""
         late = [x for s in self.every if isinstance(s, Loop) and (x := self.late(s.body)) is not None]
         rows = [axes for x in late for axes in (x.left.axes, x.right.axes) if self.has_rows(axes)]
-        words = max((self.volume(axes) // (64 * self.binding.warps_a_team) for axes in rows), default=0)
+        words = max((self.volume(axes) // (64 * self.binding.row_warps) for axes in rows), default=0)
         return max(words - SPARED_REGISTERS, 0)
 
     def take(self, size: int, copies: int = 1, alignment: int = ALIGNMENT) -> None:
@@ -389,7 +424,7 @@ class Counter:
 
     def copy_registers(self) -> int:
         """Registers for the addresses of the largest tile that the threads copy."""
-        tiles = [self.volume(s.axes) * 2 for s in self.reading.fed if s.name not in self.boxes]
+        tiles = [self.volume(s.axes) * 2 for s in self.reading.fed if s.name not in self.boxes | self.held()]
         chunks = max(tiles, default=0) // (16 * 32 * self.binding.warps_a_team)
         return REGISTERS_A_CHUNK * max(0, chunks - CHUNKS_HELD)
 
@@ -397,6 +432,14 @@ class Counter:
         """Tiles of loops that the copy engine fetches, as far as their loads tell; loaders walk no loop in a loop."""
         loops = [s for s in (self.program.body if self.binding.loaders else self.every) if isinstance(s, Loop)]
         return frozenset(i.name for s in loops for i in s.body if isinstance(i, Let) and self.is_box(i))
+
+    def held(self) -> frozenset[str]:
+        """Tiles before the loops that loaders fetch: one loop alone reads them."""
+        if not self.binding.loaders or not self.boxes:
+            return frozenset()
+        loops = [_names((s,)) for s in self.program.body if isinstance(s, Loop)]
+        before = [s for s in self.program.body if isinstance(s, Let) and self.is_box(s)]
+        return frozenset(s.name for s in before if sum(s.name in names for names in loops) == 1)
 
     def is_box(self, s: Let) -> bool:
         """Rows of an array start at addresses that the copy engine takes: whatever its dims, or where they are such
@@ -424,17 +467,20 @@ class Counter:
         return any(a in self.binding.rows for a in axes)
 
     def size(self, name: str, axes: tuple[Axis, ...], term: TileTerm | None) -> int:
-        """Registers of a thread for a value: its share of a fragment, two for a row value, none outside registers."""
-        if not self.has_rows(axes) or isinstance(term, Load):
+        """Registers of a thread for a value: its share of a fragment, two for a row value, none outside registers. What
+        is computed from a tile holds its rows as words of two elements."""
+        if not self.has_rows(axes) or (isinstance(term, Load) and name not in self.reading.pointwise):
             return 0
+        if isinstance(term, Load):
+            return ceil(self.volume(axes) / (64 * self.binding.row_warps)) if len(axes) > 1 else 0
         if all(a in self.binding.rows for a in axes):
             return 2 * self.binding.row_tiles
-        registers = ceil(self.volume(axes) / (32 * self.binding.warps_a_team))
+        registers = ceil(self.volume(axes) / (32 * self.binding.row_warps * self.parts(axes)))
         return ceil(registers / 2) if name in self.program.narrowed else registers
 
     def live(self, body: tuple[Stmt, ...], after: frozenset[str]) -> int:
         """Most registers alive at once, by a walk from the end; an operand that dies makes room for the result."""
-        sizes = self.sizes()
+        sizes = self.sizes
         peak, alive = 0, set(after)
         for s in reversed(body):
             match s:
@@ -452,6 +498,7 @@ class Counter:
             peak = max(peak, sum(sizes.get(n, 0) for n in alive))
         return peak
 
+    @cached_property
     def sizes(self) -> dict[str, int]:
         out: dict[str, int] = {}
         for s in self.every:
@@ -499,7 +546,7 @@ def _operations(term: Term) -> tuple[int, int]:
 @lru_cache(maxsize=4096)
 def _refs(term: TileTerm) -> frozenset[str]:
     if isinstance(term, Contract):
-        return frozenset({term.left.name, term.right.name})
+        return frozenset(r.name for r in term.operands)
     found = [t for t in walk(term) if isinstance(t, Ref)] if children(term) or isinstance(term, Ref) else []
     return frozenset(t.name.removesuffix("~") for t in found)
 

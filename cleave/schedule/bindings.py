@@ -12,13 +12,15 @@ from math import prod
 
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
+from cleave.ir.graph import Load
+from cleave.ir.index import axes_of
 from cleave.schedule.placement import MOST_ROWS, Placement, Sizes, power_of_two
-from cleave.tile.plan import Binding
-from cleave.tile.program import Contract, Program, loops, tile_terms
-from cleave.tile.skeleton import Skeleton
+from cleave.tile.plan import Binding, Division
+from cleave.tile.program import Contract, Let, Loop, Program, loops, statements, tile_terms
+from cleave.tile.skeleton import COLUMNS_APART, MOST_COLUMNS, Skeleton
 
-COLUMN_TILES = (32, 64, 128, 256)
-"""The last two for matmuls only: elementwise fragments of 128 columns cost registers and save no traffic."""
+COLUMN_TILES = (32, 64, 128, 192, 256)
+"""The last three for matmuls only: elementwise fragments of 128 columns cost registers and save no traffic."""
 
 WARP_COLUMNS = 128
 """Columns up to which mma.sync is considered: wider tiles are for warpgroups, whose operand lies in shared memory."""
@@ -36,38 +38,65 @@ def bindings(
     fixed = {a: _unit_tile(a, tile) for a in program.unit}
     fixed |= {a: _whole_tile(a, sizes, skeleton, tile) for a in program.whole}
     fixed |= {a: _row_tile(a, sizes, tile) for a in placement.rows[1:]}
-    choices = [_options(a, skeleton.loop_tiles, sizes, skeleton, tile) for a in inside]
+    choices = [_options(a, _loop_tiles(program, a, skeleton), sizes, skeleton, tile) for a in inside]
     wide = COLUMN_TILES if any(isinstance(t, Contract) for t in tile_terms(program)) else COLUMN_TILES[:2]
     choices += [_options(a, wide, sizes, skeleton, tile) for a in columns]
-    for (warps, teams, row_tiles), first in _row_tiles(placement, sizes, skeleton, tile):
+    divisions = _divisions(program, fixed, skeleton)
+    parts = 1 if divisions[0] is None else divisions[0].parts
+    for (warps, teams, row_tiles), first in _row_tiles(placement, sizes, skeleton, tile, parts):
         for chosen in product(*choices):
             sized = dict(zip((*inside, *columns), chosen, strict=True))
             tiles = {**fixed, **sized, **({placement.rows[0]: first} if placement.rows else {})}
-            for count in skeleton.stages:
-                yield Binding(tiles, placement.rows, warps, count, teams, row_tiles, loaders=skeleton.loaders)
+            for count, division in product(skeleton.stages, divisions):
+                yield Binding(
+                    tiles, placement.rows, warps, count, teams, row_tiles, loaders=skeleton.loaders, division=division
+                )
+
+
+def _loop_tiles(program: Program, a: Axis, skeleton: Skeleton) -> tuple[int, ...]:
+    """Tiles of a loop; along rows of arrays only those that fill slabs of boxes: narrow ones are read slowly."""
+    loads = (s.term for s in statements(program.body) if isinstance(s, Let) and isinstance(s.term, Load))
+    beside = any(t.indices and a in axes_of(t.indices[-1]) for t in loads)
+    return tuple(n for n in skeleton.loop_tiles if not beside or n <= COLUMNS_APART or n % COLUMNS_APART == 0)
+
+
+def _divisions(program: Program, whole: Mapping[Axis, int], skeleton: Skeleton) -> tuple[Division | None, ...]:
+    """Columns of a sum that are too many for the registers of one warpgroup are divided, if the skeleton can; and those
+    of the loop's tiles as well."""
+    summed = {a for s in loops(program) for c in s.accumulators for a in c.axes}
+    wide = [a for a in program.whole if a in summed and whole[a] > MOST_COLUMNS]
+    parts = next((n for n in skeleton.divisions for a in wide if whole[a] <= n * MOST_COLUMNS), 1)
+    if parts == 1 or len(wide) != 1:
+        return (None,)
+    walked = [s.axis for s in program.body if isinstance(s, Loop)]
+    return (Division(wide[0], parts), *(Division(wide[0], parts, a) for a in walked[:1]))
 
 
 def _row_tiles(
-    p: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int]
+    p: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int], parts: int
 ) -> Iterator[tuple[tuple[int, int, int], int]]:
     """((warps, teams, sets of rows a warp), tile of the first row axis); no more rows than the shape has, rounded up
-    to a warp's."""
+    to a warp's. ``parts``: warps that share rows."""
     if not p.rows:
         return
     others = prod(_row_tile(a, sizes, tile) for a in p.rows[1:])
     forced = tile.get(p.rows[0].name)
     needed = (sizes.extent(p.rows[0]) or 1) * others
     arrangements = [
-        (w, n, r) for w in reversed(skeleton.warps) for n in skeleton.teams for r in skeleton.row_tiles if w % n == 0
+        (w, n, r)
+        for w in reversed(skeleton.warps)
+        for n in skeleton.teams
+        for r in skeleton.row_tiles
+        if w % (n * parts) == 0
     ]
     for warps, teams, row_tiles in arrangements:
-        rows = warps // teams * skeleton.rows_per_warp * row_tiles
+        rows = warps // (teams * parts) * skeleton.rows_per_warp * row_tiles
         if rows % others or (forced is not None and rows != forced * others):
             continue
         if forced is None and rows // 2 >= max(needed, skeleton.rows_per_warp):
             continue
         yield (warps, teams, row_tiles), rows // others
-    possible = sorted({w // n * skeleton.rows_per_warp * r for w, n, r in arrangements})
+    possible = sorted({w // (n * parts) * skeleton.rows_per_warp * r for w, n, r in arrangements})
     if forced is not None and forced * others not in possible:
         allowed = ", ".join(str(rows // others) for rows in possible if not rows % others)
         raise ScheduleError(

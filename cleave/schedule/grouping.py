@@ -45,7 +45,7 @@ def group(
         fused = _fused(wave, fuse=fuse)
         chosen, fold = _absorbed(fused, left, below, folds) or (set(fused), None)
         members = tuple(r for r in pending if r in chosen)
-        if len(members) > 1:
+        if len(chosen) > 1:
             note(_why_together(members, fold))
         else:
             _report_alone(members[0], pending, below, note, fuse=fuse)

@@ -124,9 +124,15 @@ def _placed(s: Setting, piece: Piece, placement: Placement, skeletons: Sequence[
     r.tiled_names |= {a.name for a in program_axes(lowered.program) if a not in lowered.program.unit}
     for skeleton in (k for k in skeletons if _worth_trying(k, r, placement, sizes)):
         for binding in _bindings(s, piece, lowered.program, placement, skeleton):
+            key = (piece, frozenset(placement.roles.items()), skeleton.name, binding.key)
+            if key in r.impossible:
+                r.reject(*r.impossible[key])
+                continue
             made = _costed(s, lowered, placement, binding, skeleton)
-            if made is not None:
+            if isinstance(made, Kernel):
                 yield made
+            elif made is not None and not binding.lanes:
+                r.impossible[key] = (made, skeleton.name)
 
 
 def _lowered(r: Request, piece: Piece, roles: Mapping[Axis, Role]) -> Lowered | None:
@@ -140,6 +146,8 @@ def _lowered(r: Request, piece: Piece, roles: Mapping[Axis, Role]) -> Lowered | 
 
 def _worth_trying(skeleton: Skeleton, r: Request, placement: Placement, sizes: Sizes) -> bool:
     """Teams along the reduction are for rows that do not fill the device; who asks for them gets them anyway."""
+    if placement.is_wide and max(skeleton.divisions) == 1:
+        return False
     rows = prod(sizes.extent(a) or 1 for a in placement.rows)
     if len(r.skeletons) == 1 or max(skeleton.teams) == 1 or rows <= MANY_ROWS:
         return True
@@ -196,8 +204,9 @@ def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kerne
     except ScheduleError as error:
         r.reject(str(error), first.skeleton.name)
         return None
-    binding = replaced(first.binding, tiles=tiles, multicast=None)
-    return _costed(s, lowered, first.placement, binding, first.skeleton)
+    binding = replaced(first.binding, tiles=tiles, multicast=None, division=None)
+    made = _costed(s, lowered, first.placement, binding, first.skeleton)
+    return made if isinstance(made, Kernel) else None
 
 
 def _slice(size: int, workers: int) -> int:
@@ -247,27 +256,32 @@ def _instructions(r: Request, program: Program, binding: Binding, skeleton: Skel
                 yield mma
 
 
-def _costed(s: Setting, lowered: Lowered, placement: Placement, binding: Binding, skeleton: Skeleton) -> Kernel | None:
+def _costed(
+    s: Setting, lowered: Lowered, placement: Placement, binding: Binding, skeleton: Skeleton
+) -> Kernel | str | None:
+    """The kernel; why there is none whatever the count of a split is; None: there is none for this way to merge."""
     r = s.request
     why = refusals(skeleton, lowered.program, binding)
     if why:
         r.reject(why[0], skeleton.name)
+        return why[0]
+    if s.variant.merge not in skeleton.merges:
+        allowed = ", ".join(skeleton.merges)
+        r.reject(f"{skeleton.name} has no merge {s.variant.merge!r}: allowed are {allowed}", skeleton.name)
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
     dims, feed = s.dims(chunk), r.feed(skeleton, binding)
     count = shared_row_work if binding.lanes else program_work
     work = count(lowered.program, binding, dims, feed)
-    why_not = _feed_refusal(s, skeleton, binding, work) or refusal(work, r.target, binding)
+    why_not = _feed_refusal(skeleton, binding, work) or refusal(work, r.target, binding)
     if why_not is not None:
         r.reject(why_not, skeleton.name)
-        return None
+        return why_not
     return Kernel(lowered.program, placement, binding, skeleton, lowered.notes, work, chunk)
 
 
-def _feed_refusal(s: Setting, skeleton: Skeleton, binding: Binding, work: Work) -> str | None:
+def _feed_refusal(skeleton: Skeleton, binding: Binding, work: Work) -> str | None:
     """Why a kernel can't have its tiles as its instructions or loaders need them."""
-    if s.variant.merge not in skeleton.merges:
-        return f"{skeleton.name} has no merge {s.variant.merge!r}: allowed are {', '.join(skeleton.merges)}"
     if binding.mma == "wgmma" and work.unboxed:
         return f"wgmma reads its second operand from boxes: {', '.join(work.unboxed)} does not come in boxes"
     if binding.loaders and not work.boxed:

@@ -45,6 +45,7 @@ from cleave.schedule.partition import inputs_read
 from cleave.schedule.roles import LOOPS, Plan, program_order, stored_axes, with_owners
 from cleave.schedule.scope import Scope
 from cleave.schedule.sharing import shared_loads
+from cleave.schedule.sums import continued
 from cleave.tile.check import check_program
 from cleave.tile.program import Accumulator, Buffer, Contract, Let, Loop, Program, Store, TileTerm, Update
 
@@ -98,7 +99,7 @@ class _Lowering:
             self.grid(),
             self.unit,
             whole,
-            tuple(self.scope.statements),
+            continued(tuple(self.scope.statements)),
             self.g.constraints,
             frozenset(self.narrowed),
             tuple(shared_loads(tuple(self.scope.statements), frozenset(whole))),

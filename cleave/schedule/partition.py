@@ -20,6 +20,7 @@ from cleave.ir.graph import (
     Graph,
     Input,
     Load,
+    Map,
     Output,
     Reduce,
     Term,
@@ -37,7 +38,7 @@ from cleave.ir.index import Index, inputs_of, of, pred_inputs, symbols_of
 from cleave.schedule.clashes import fresh_name
 from cleave.schedule.contraction import NARROW, narrow_type
 from cleave.schedule.roles import stored_axes
-from cleave.schedule.rows import structure
+from cleave.schedule.rows import Contraction, structure
 from cleave.tile.program import Buffer
 
 
@@ -156,10 +157,14 @@ def dense_extent(a: Axis, splits: Sequence[Split]) -> Index:
 
 
 def _storage(t: Term, g: Graph, contractions: frozenset[Reduce]) -> str:
-    """FP32, but the storage type of matmuls if every use of the term is as a factor of one."""
+    """FP32, but the storage type of matmuls if every use of the term is as a factor of one, or as several of them."""
     dtypes = {i.name: i.dtype for i in g.inputs}
     dtype = narrow_type(t, dtypes.__getitem__)
-    sums = [r for r in reductions(*g.terms) if r in contractions and t in product_factors(r.body) and r.axis in free(t)]
+    sums = [
+        r
+        for r in reductions(*g.terms)
+        if r in contractions and t in (*product_factors(r.body), *_spine(r.body)) and r.axis in free(t)
+    ]
     spines = {u for r in sums for u in (*_spine(r.body), r)}
     elsewhere = any(t in children(u) and u not in spines for u in walk(*g.terms)) or t in g.terms
     return dtype if dtype in NARROW and sums and not elsewhere else "float32"
@@ -227,3 +232,21 @@ def inner_contractions(g: Graph, is_contraction: Iterable[Reduce]) -> list[Reduc
     found = set(is_contraction)
     users = reductions(*g.terms)
     return [r for r in users if r in found and any(r in walk(u.body) for u in users)]
+
+
+def computed_operands(contractions: Iterable[Contraction]) -> list[Term]:
+    """Operands of matmuls that are computed without another matmul, as far as the graph has them as one term: stored,
+    they are computed once, and every tile reads them as they are."""
+    found = tuple(contractions)
+    sums = {c.reduce for c in found}
+    out: dict[Term, None] = {}
+    for c in found:
+        stack = [c.reduce.body]
+        while stack:
+            t = stack.pop()
+            own = free(t) - {c.reduce.axis}
+            if isinstance(t, Map) and t.op == "mul" and own & c.left and own & c.right:
+                stack += t.args
+            elif not isinstance(t, Load) and c.reduce.axis in free(t) and own and not sums & set(walk(t)):
+                out[t] = None
+    return list(out)

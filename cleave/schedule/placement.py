@@ -19,8 +19,8 @@ from cleave.ir.index import Index, Position, evaluate, symbols_of
 from cleave.schedule.roles import Level, Role
 from cleave.schedule.rows import Structure, contiguous, row_sets, rowless, structure
 
-WHOLE_LIMIT = 256
-"""Longest axis that a block holds in one tile."""
+WHOLE_LIMIT, WIDE_LIMIT = 256, 512
+"""Longest axis that a block holds in one tile; and if warpgroups divide its columns."""
 
 LEAST_ROWS, MOST_ROWS = 16, 128
 """Rows of the smallest and largest tiles; an axis of fewer leaves room for others, such as the heads of a group."""
@@ -34,12 +34,14 @@ class Placement:
     """Roles of one kernel; ``rows`` slowest first: at the representative shape, all but the first lie in one tile.
 
     ``rank`` orders the choices of rows: a later one is a fallback, for graphs whose first one can't be expressed.
+    ``is_wide``: a block holds more columns than a warpgroup can.
     """
 
     roles: Mapping[Axis, Role]
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     rank: int = 0
+    is_wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ def placements(g: Graph, sizes: Sizes, *, tiled: bool = True) -> Iterator[Placem
         if rowless(chosen, s.contractions):
             continue
         for rows, is_fallback in _row_axes(chosen, s, sizes):
-            yield replaced(_placement(g, s, sizes, rows, tiled=tiled), rank=2 * rank + is_fallback)
+            found = [_placement(g, s, sizes, rows, limit, tiled=tiled) for limit in (WHOLE_LIMIT, WIDE_LIMIT)]
+            for placement in found if found[0].roles != found[1].roles else found[:1]:
+                yield replaced(placement, rank=2 * rank + is_fallback)
 
 
 def _row_axes(chosen: frozenset[Axis], s: Structure, sizes: Sizes) -> Iterator[tuple[tuple[Axis, ...], bool]]:
@@ -119,22 +123,22 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def _placement(g: Graph, s: Structure, sizes: Sizes, rows: tuple[Axis, ...], *, tiled: bool) -> Placement:
+def _placement(g: Graph, s: Structure, sizes: Sizes, rows: tuple[Axis, ...], limit: int, *, tiled: bool) -> Placement:
     columns = _columns(g, s, rows)
     roles: dict[Axis, Role] = {}
     for a in s.stored:
         if a in rows:
             roles[a] = ("grid",)
         elif a in columns:
-            roles[a] = (_column_level(a, s, sizes),)
+            roles[a] = (_column_level(a, s, sizes, limit),)
         elif a in s.bound:
-            roles[a] = (_bound_level(g, a, sizes, tiled=tiled),)
+            roles[a] = (_bound_level(g, a, sizes, limit, tiled=tiled),)
         else:
             roles[a] = ("unit",)
     for a in g.axes:
         if a not in roles:
-            roles[a] = (_bound_level(g, a, sizes, tiled=tiled),)
-    return Placement(roles, rows, columns)
+            roles[a] = (_bound_level(g, a, sizes, limit, tiled=tiled),)
+    return Placement(roles, rows, columns, is_wide=limit > WHOLE_LIMIT)
 
 
 def _columns(g: Graph, s: Structure, rows: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -148,21 +152,21 @@ def _columns(g: Graph, s: Structure, rows: tuple[Axis, ...]) -> tuple[Axis, ...]
     return tuple(ranked[:1])
 
 
-def _column_level(a: Axis, s: Structure, sizes: Sizes) -> Level:
+def _column_level(a: Axis, s: Structure, sizes: Sizes, limit: int) -> Level:
     """Tiling a column repeats every contraction that lacks it: whole instead, if the axis is short enough to be
     held."""
     repeats = any(a not in free(c.reduce) and a is not c.reduce.axis for c in s.contractions)
     extent = sizes.extent(a)
-    return "whole" if repeats and extent is not None and extent <= WHOLE_LIMIT else "grid"
+    return "whole" if repeats and extent is not None and extent <= limit else "grid"
 
 
-def _bound_level(g: Graph, a: Axis, sizes: Sizes, *, tiled: bool) -> Level:
+def _bound_level(g: Graph, a: Axis, sizes: Sizes, limit: int, *, tiled: bool) -> Level:
     if a.kind == "outer":
         return "step"
     if not tiled:
         return "whole"
     extent = sizes.extent(a)
-    if extent is None or extent > WHOLE_LIMIT:
+    if extent is None or extent > limit:
         return "loop"
     return "whole" if sizes.is_fixed(a) or _is_nested(g, a) else "loop"
 

@@ -50,6 +50,7 @@ class Request:
     refused   how many plans of a skeleton were refused or passed over for a reason
     errors    of forced tiles; they count if no placement can take them
     made      kernels of pieces, which several ways to merge share
+    impossible  why a binding of a piece can't be run, and by which skeleton, whatever the count of a split is
     """
 
     candidate: Candidate
@@ -64,6 +65,7 @@ class Request:
     refused: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     errors: list[ScheduleError] = field(default_factory=list[ScheduleError])
     tiled_names: set[str] = field(default_factory=set[str])
+    impossible: dict[object, tuple[str, str]] = field(default_factory=dict[object, tuple[str, str]])
     made: dict[MadeKey, list[Kernel]] = field(default_factory=dict["MadeKey", "list[Kernel]"])
 
     @property

@@ -5,16 +5,24 @@ Fused and cut forms are both in the race: a row statistic inside a large matmul 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from cleave.candidate import Split
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, Reduce, free, reductions
+from cleave.ir.graph import Graph, Reduce, Term, free, reductions
 from cleave.ir.index import evaluate
-from cleave.schedule.partition import Partition, Piece, cut, inner_contractions, uncut, waves_of_reductions
+from cleave.schedule.partition import (
+    Partition,
+    Piece,
+    computed_operands,
+    cut,
+    inner_contractions,
+    uncut,
+    waves_of_reductions,
+)
 from cleave.schedule.placement import placements
 from cleave.schedule.request import Request
 from cleave.schedule.rows import row_sets, rowless, structure
@@ -121,12 +129,15 @@ def _partitions(r: Request, piece: Piece) -> Iterator[Partition]:
     repeated = _repeated(r, piece.graph)
     if repeated:
         yield from _tried(r, piece, [*waves, repeated], "cut at reductions that tiles repeat")
+    operands = computed_operands(s.contractions)
+    if operands and _columns(r, piece.graph):
+        yield from _tried(r, piece, [*waves, operands], "cut at operands that tiles compute again")
     inner = [q for q in inner_contractions(piece.graph, (x.reduce for x in s.contractions)) if q not in lost]
     if inner:
         yield from _tried(r, piece, [*waves, inner], "cut at matmuls inside other reductions")
 
 
-def _tried(r: Request, piece: Piece, waves: list[list[Reduce]], note: str) -> Iterator[Partition]:
+def _tried(r: Request, piece: Piece, waves: Sequence[Sequence[Term]], note: str) -> Iterator[Partition]:
     try:
         yield cut(piece, waves, r.candidate.splits, note)
     except ScheduleError as error:
@@ -137,6 +148,10 @@ def _repeated(r: Request, g: Graph) -> list[Reduce]:
     """Reductions without a matmul that lack a column: with that axis on the grid, each tile computes them again."""
     s = structure(g)
     contractions = {x.reduce for x in s.contractions}
-    columns: set[Axis] = {a for p in placements(g, r.sizes({})) for a in p.columns if p.roles[a] == ("grid",)}
-    stored = frozenset(s.stored)
+    columns, stored = _columns(r, g), frozenset(s.stored)
     return [q for q in reductions(*g.terms) if q not in contractions and free(q) <= stored and columns - free(q)]
+
+
+def _columns(r: Request, g: Graph) -> set[Axis]:
+    """Axes beside the rows that are tiled: what lacks them is computed in each tile."""
+    return {a for p in placements(g, r.sizes({})) for a in p.columns if p.roles[a] == ("grid",)}

@@ -202,6 +202,8 @@ class _Checker:
             for r in (term.left, term.right):
                 self.ref(name, r, here)
                 self.operand(name, r)
+            if term.onto is not None:
+                self.ref(name, term.onto, here)
             return
         for t in walk(term):
             if isinstance(t, Ref):

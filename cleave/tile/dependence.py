@@ -45,7 +45,7 @@ def _loop(s: Loop, found: Dependences) -> None:
 
 def _term(term: TileTerm, found: Dependences) -> frozenset[Axis]:
     if isinstance(term, Contract):
-        return (_ref(term.left, found) | _ref(term.right, found)) - {term.axis}
+        return frozenset[Axis]().union(*(_ref(r, found) for r in term.operands)) - {term.axis}
     if isinstance(term, Reduce):
         return _term(term.body, found) - {term.axis}
     parts = [_ref(t, found) for t in walk(term) if isinstance(t, Ref)]

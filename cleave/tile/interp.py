@@ -199,7 +199,8 @@ class _Block:
     def fold(self, term: Reduce | Contract, space: Space, values: Values) -> Array:
         number = self.order.index(term.axis)
         if isinstance(term, Contract):
-            return self.contract(number, term.axis, values[term.left.name], values[term.right.name])
+            found = self.contract(number, term.axis, values[term.left.name], values[term.right.name])
+            return found if term.onto is None else values[term.onto.name] + found
         body = self.spread(self.value(term.body, space, values), number, term.axis)
         return MONOIDS[term.op].reduce(body, axis=number, keepdims=True)
 

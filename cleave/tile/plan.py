@@ -8,7 +8,7 @@ chosen for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import lcm
 from pathlib import Path
 from typing import Literal
@@ -76,6 +76,21 @@ class Multicast:
 
 
 @dataclass(frozen=True)
+class Division:
+    """Warpgroups side by side along a wide axis that a block holds whole: all have the same rows, and each its own
+    neighbouring columns of that axis. What lacks the axis each of them computes for itself; or, of a tile of the axis
+    ``loop``, its own columns as well: rows of parts meet in shared memory."""
+
+    axis: Axis
+    parts: int
+    loop: Axis | None = None
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (self.axis,) if self.loop is None else (self.axis, self.loop)
+
+
+@dataclass(frozen=True)
 class Binding:
     """``tiles``: axis -> elements a tile (unit axes 1); ``rows``: grid axes that form the rows of matmul tiles,
     slowest first.
@@ -84,6 +99,7 @@ class Binding:
     ``row_tiles``: sets of sixteen rows that each warp owns. ``multicast``: what blocks fetch for one another.
     ``mma``: the instructions of every matmul. ``loaders``: warps besides ``warps`` that only ask for boxes. ``lanes``:
     threads that share a row and hold its columns in registers, where there are no matmuls; 0: rows of matmul tiles.
+    ``division``: how warpgroups share columns that are too many for one of them.
     """
 
     tiles: Mapping[Axis, int]
@@ -96,10 +112,28 @@ class Binding:
     mma: Mma = "mma.sync"
     loaders: int = 0
     lanes: int = 0
+    division: Division | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for equal bindings, and hashable."""
+        return tuple(
+            frozenset(self.tiles.items()) if f.name == "tiles" else getattr(self, f.name) for f in fields(self)
+        )
 
     @property
     def warps_a_team(self) -> int:
         return self.warps // self.teams
+
+    @property
+    def row_warps(self) -> int:
+        """Warps of a team that lie along the rows."""
+        return self.warps_a_team // (1 if self.division is None else self.division.parts)
+
+    def columns(self, axis: Axis) -> int:
+        """Columns of a tile that one warp has."""
+        divided = self.division is not None and axis in self.division.axes
+        return self.tiles[axis] // (self.division.parts if divided and self.division is not None else 1)
 
     def tile(self, axis: Axis) -> int:
         return self.tiles[axis]

@@ -6,7 +6,7 @@ run-time expressions.
               | Loop axis [lower, upper) [Accumulator ..] [Stmt ..]
               | Update accumulator TileTerm
               | Store output [Index ..] name  (once: grid axes on which only the first tile stores)
-    TileTerm::= a graph term of depth one over ``Ref`` leaves | Contract axis Ref Ref     (the matmul of two tiles)
+    TileTerm::= a graph term of depth one over ``Ref`` leaves | Contract axis Ref Ref [Ref]  (a matmul of two tiles)
 
 ``Ref("m~")`` is the accumulator m before this iteration. Reads beyond an axis give 0; reductions do not mask: the
 program has to. Tile sizes are no part of the program; they are bindings (``plan.py``): one program, many bindings.
@@ -26,14 +26,21 @@ from cleave.ir.intern import Interned, Node
 @dataclass(frozen=True, eq=False, repr=False)
 class Contract(Node, metaclass=Interned):
     """Sum over an axis of the product of two tiles: a matmul. Both are stored values, FP16 or BF16 when they reach
-    tensor cores."""
+    tensor cores. ``onto``: a value to which it is added, and that nothing else reads."""
 
     axis: Axis
     left: Ref
     right: Ref
+    onto: Ref | None = None
+
+    @property
+    def operands(self) -> tuple[Ref, ...]:
+        """Everything that it reads."""
+        return (self.left, self.right) if self.onto is None else (self.left, self.right, self.onto)
 
     def __repr__(self) -> str:
-        return f"mma({self.axis}, {self.left.name}, {self.right.name})"
+        onto = "" if self.onto is None else f" onto {self.onto.name}"
+        return f"mma({self.axis}, {self.left.name}, {self.right.name}){onto}"
 
 
 TileTerm = Term | Contract

@@ -22,7 +22,7 @@ from cleave.ir.index import And, BoolRead, Compare, Floor, Index, Max, Min, Mod,
 from cleave.saved import Saved, read_saved, write_saved
 from cleave.target import Target
 from cleave.tile.check import check_schedule
-from cleave.tile.plan import Binding, Chunk, KernelPlan, Modelled, Multicast, Schedule
+from cleave.tile.plan import Binding, Chunk, Division, KernelPlan, Modelled, Multicast, Schedule
 from cleave.tile.program import Accumulator, Buffer, Contract, Let, Loop, Program, Store, Update
 
 FORM = ("cleave-schedules", 1)
@@ -33,7 +33,7 @@ _CLASSES: dict[str, Callable[..., Any]] = {
         *(Axis, Symbol, Position, Read, Floor, Mod, Min, Max, Index, Compare, BoolRead, And, Or, Not),
         *(Load, Const, IndexValue, Map, Reduce, Where, Cast, Ref, Input, Output, Graph),
         *(Contract, Accumulator, Let, Update, Store, Loop, Buffer, Program),
-        *(Chunk, Binding, Multicast, KernelPlan, Modelled, Schedule, Target),
+        *(Chunk, Binding, Division, Multicast, KernelPlan, Modelled, Schedule, Target),
     )
 }
 

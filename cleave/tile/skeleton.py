@@ -19,14 +19,31 @@ from math import prod
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Reduce
 from cleave.ir.op import DTYPES
-from cleave.tile.plan import Binding, Feed, Merge, Mma
-from cleave.tile.program import Contract, Let, Loop, Program, Store, TileTerm, Update, program_axes, statements
+from cleave.tile.plan import Binding, Division, Feed, Merge, Mma
+from cleave.tile.program import (
+    Contract,
+    Let,
+    Loop,
+    Program,
+    Store,
+    TileTerm,
+    Update,
+    loops,
+    program_axes,
+    statements,
+)
 
 WARPGROUP = 4
 """Warps that execute a wgmma together, side by side along the rows."""
 
 MOST_COLUMNS = 256
 """Columns of one wgmma."""
+
+MERGED_COLUMNS = 8
+"""Columns of one group of a fragment."""
+
+COLUMNS_APART = 64
+"""Columns of a tile of boxes that lie apart: where a part of it may begin."""
 
 LOADERS_REGISTERS: Mapping[int, tuple[int, int]] = {8: (40, 232), 12: (32, 160)}
 """Warps that compute -> registers of a thread that only loads, and of the others, which take what the first leave:
@@ -48,6 +65,7 @@ class Skeleton:
     rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
     mmas             instructions of its matmuls, the usual ones first; a target need not have all
     loaders          warps of a block that only ask for boxes
+    divisions        into how many parts the warpgroups may divide the columns of a wide axis
     loop_tiles       elements of a loop's axis that are worth trying
     lanes            how many threads may share a row, where there are no matmuls
     row_tiles        how many times as many a warp may own: more of them read each tile of the other operand less often
@@ -71,6 +89,7 @@ class Skeleton:
     row_tiles: tuple[int, ...] = (1,)
     mmas: tuple[Mma, ...] = ("mma.sync", "wgmma")
     loaders: int = 0
+    divisions: tuple[int, ...] = (1,)
     loop_tiles: tuple[int, ...] = LOOP_TILES
     lanes: tuple[int, ...] = ()
 
@@ -118,6 +137,7 @@ SKELETONS: dict[str, Skeleton] = {
         stages=(2, 3, 4),
         mmas=("wgmma",),
         loaders=WARPGROUP,
+        divisions=(1, 2),
         loop_tiles=(64, 128, 160, 176),
     ),
     "row": Skeleton(
@@ -211,9 +231,10 @@ def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Ite
     elif binding.row_tiles not in skeleton.row_tiles:
         allowed = ", ".join(str(n * skeleton.rows_per_warp) for n in skeleton.row_tiles)
         yield f"{binding.row_tiles * skeleton.rows_per_warp} rows a warp, allowed are {allowed}"
-    elif rows != skeleton.rows_per_warp * binding.row_tiles * binding.warps_a_team:
-        yield f"{rows} rows for {binding.warps_a_team} warps of {skeleton.rows_per_warp * binding.row_tiles}"
+    elif rows != skeleton.rows_per_warp * binding.row_tiles * binding.row_warps:
+        yield f"{rows} rows for {binding.row_warps} warps of {skeleton.rows_per_warp * binding.row_tiles}"
     yield from _instruction_refusals(skeleton, binding)
+    yield from _division_refusals(skeleton, program, binding)
     if binding.stages not in skeleton.stages:
         yield f"{binding.stages} stages, allowed are {', '.join(map(str, skeleton.stages))}"
 
@@ -232,9 +253,49 @@ def _instruction_refusals(skeleton: Skeleton, binding: Binding) -> Iterator[str]
         yield "boxes fetched together by blocks: allowed where the warps that compute load them"
 
 
+def _division_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Iterator[str]:
+    """Each part of a divided axis is taken as it stands: nothing adds parts up, or wants a whole row of them."""
+    parts = 1 if binding.division is None else binding.division.parts
+    if parts not in skeleton.divisions:
+        yield f"columns in {parts} parts, allowed are {', '.join(map(str, skeleton.divisions))}"
+    if binding.division is None:
+        return
+    a = binding.division.axis
+    if a not in program.whole or binding.tile(a) % (COLUMNS_APART * parts):
+        yield f"columns of {a} in {parts} parts: allowed are whole axes of multiples of {COLUMNS_APART * parts}"
+    lets = {s.name: s.term for s in statements(program.body) if isinstance(s, Let)}
+    terms = [s.term for s in statements(program.body) if isinstance(s, Let | Update)]
+    summed = [t for t in terms if isinstance(t, Contract | Reduce) and t.axis is a]
+    of_tiles = [t for t in summed if isinstance(t, Contract) and _are_loaded(lets, t)]
+    if len(of_tiles) < len(summed) or any(a is x.axis for x in loops(program)):
+        yield f"columns of {a} in parts: what is computed along it is summed, or it is walked"
+    yield from _loop_division_refusals(program, binding, binding.division)
+
+
+def _loop_division_refusals(program: Program, binding: Binding, division: Division) -> Iterator[str]:
+    """Parts of a tile of a loop meet before the matmul that sums over it, which every trip has."""
+    a = division.loop
+    if a is None:
+        return
+    least = max(COLUMNS_APART, 2 * MERGED_COLUMNS * division.parts)
+    if binding.tile(a) % least:
+        yield f"columns of {a} in {division.parts} parts: allowed are tiles of multiples of {least}"
+    walked = [s for s in program.body if isinstance(s, Loop) and s.axis is a]
+    for s in walked:
+        products = [i.term for i in s.body if isinstance(i, Update) and isinstance(i.term, Contract)]
+        if any(isinstance(i, Loop) for i in s.body) or not any(t.axis is a for t in products):
+            yield f"columns of {a} in parts: allowed in a loop that ends with a matmul over it"
+    if not walked:
+        yield f"columns of {a} in parts: no loop of the kernel walks it"
+
+
+def _are_loaded(lets: Mapping[str, TileTerm], term: Contract) -> bool:
+    return isinstance(lets.get(term.left.name), Load) and isinstance(lets.get(term.right.name), Load)
+
+
 def has_warpgroups(binding: Binding) -> bool:
     """Whether a team's warps make warpgroups, each with 64 rows side by side."""
-    return binding.warps_a_team % WARPGROUP == 0 and binding.row_tiles == 1
+    return binding.row_warps % WARPGROUP == 0 and binding.row_tiles == 1
 
 
 def columns(axes: tuple[Axis, ...], binding: Binding) -> tuple[Axis, ...]:
@@ -287,7 +348,7 @@ def _term_refusals(
             if binding.tile(a) % skeleton.column_multiple:
                 yield f"tile {binding.tile(a)} of {a} is no multiple of {skeleton.column_multiple}"
         for a in columns(axes, binding):
-            if binding.mma == "wgmma" and binding.tile(a) > MOST_COLUMNS:
+            if binding.mma == "wgmma" and binding.columns(a) > MOST_COLUMNS:
                 yield f"tile {binding.tile(a)} of {a}: wgmma has at most {MOST_COLUMNS} columns"
     elif not isinstance(term, Load):
         for a in columns(axes, binding):

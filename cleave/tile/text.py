@@ -64,8 +64,8 @@ def statement_lines(s: Stmt, unit: frozenset[Axis]) -> Iterator[str]:
 def show_tile(term: TileTerm) -> str:
     """A term of depth one, references by their names."""
     match term:
-        case Contract(axis, left, right):
-            return f"mma[{axis.name}]({left.name}, {right.name})"
+        case Contract(axis, left, right, onto):
+            return f"mma[{axis.name}]({left.name}, {right.name})" + ("" if onto is None else f" onto {onto.name}")
         case Reduce(op, axis, body):
             return f"{op}[{axis.name}]({_flat(body)})"
         case _:
@@ -116,6 +116,9 @@ def binding_line(k: KernelPlan) -> str:
     warps = f"{k.binding.warps} warps{rows}{teams}{loaders}, {k.binding.stages} stages"
     feed = "; boxes by tma" if k.feed == "tma" else ""
     mma = "" if k.binding.mma == "mma.sync" else f"; {k.binding.mma}"
+    if k.binding.division is not None:
+        names = " and ".join(a.name for a in k.binding.division.axes)
+        mma += f", columns of {names} in {k.binding.division.parts} parts"
     if k.binding.multicast is not None:
         feed += f", fetched together by {k.binding.multicast.blocks} blocks along {k.binding.multicast.axis.name}"
     return f"{k.skeleton}: tiles {tiles}; rows {_names(k.binding.rows) or '-'}; {warps}{mma}{chain}{feed}"

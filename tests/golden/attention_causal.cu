@@ -37,7 +37,6 @@ DEV float log2_of(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y)
 DEV float recip_of(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float sqrt_of(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float rsqrt_of(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-DEV float tanh_of(float x) { return tanhf(x); }
 DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
@@ -65,6 +64,7 @@ template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Conve
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
 template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { *(uint4*)p = make_uint4(w[0], w[1], w[2], w[3]); }
 template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
+template <class T> DEV u32 read_words(const T* p) { return __ldg((const u32*)p); }
 
 // ---- shared memory, addresses in bytes
 template <class T> DEV float shared_read(u32 address) {
@@ -142,6 +142,11 @@ DEV int quotient(int x, int n, int reciprocal) {
 }
 template <class T> DEV void multiply_add_at(float* d, const u32 (&a)[4], u32 b0, u32 b1) { multiply_add<T>(*(float (*)[4])d, a, b0, b1); }
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
+template <class T> DEV float half_of(u32 word, int high) { T x; x.bits = (u16)(high ? word >> 16 : word); return to_float(x); }
+// Two neighbours of an array at an even place, in one word.
+template <class T> DEV u32 read_word(const T* p, bool first, bool second) {
+  return second ? read_words(p) : first ? (u32)bits_at(p) : 0u;
+}
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
 // A shared tile is rows of 16-byte chunks. Chunks are permuted so that eight rows of one chunk column meet all banks.
@@ -189,6 +194,16 @@ DEV float sigmoid(float a) {  // without overflow on either side
   const float z = exp_of(-fabsf(a)), r = recip_of(1.f + z);
   return a < 0.f ? z * r : r;
 }
+// tanh where |a| < NEAR_ZERO, to 1.1e-7 of it; (1 - z) / (1 + z) with z = exp(-2 |a|) cancels there.
+#define NEAR_ZERO 0.5625f
+DEV float tanh_near_zero(float a) {
+  const float s = a * a;
+  return a + a * s * (-0.33332876f + s * (0.13319079f + s * (-0.05256511f + s * 0.01623291f)));
+}
+DEV float tanh_of(float a) {
+  const float z = exp_of(-2.f * fabsf(a)), y = (1.f - z) * recip_of(1.f + z);
+  return fabsf(a) < NEAR_ZERO ? tanh_near_zero(a) : copysignf(y, a);
+}
 DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
@@ -221,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
   {
     const int s_start = s_tile * 32;
     const int s_last = least(s_start + 32, dim_s) - 1;
-    const int s_row[2] = {(s_start + row), (s_start + (row + 8))};
+    const int s_2_row[2] = {(s_start + row), (s_start + (row + 8))};
     const u32 q_1_tile = shared_base + 0;
     const f16* q_1_source = q_2 + ((stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_tile));
     {
@@ -337,7 +352,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
         for (int n = 0; n < 4; n++) {
           #pragma unroll
           for (int e = 0; e < 4; e++) {
-            if (!(((t_start + (n * 8 + pair + (e & 1)))) <= (s_row[e >> 1] + dim_t - dim_s))) w1[n][e] = NEG_INF;
+            if (!((n * 8 + (e & 1)) <= ((s_2_row[e >> 1] + dim_t - dim_s) - t_start - pair))) w1[n][e] = NEG_INF;
           }
         }
       }
@@ -355,7 +370,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
         for (int n = 0; n < 4; n++) {
           #pragma unroll
           for (int e = 0; e < 4; e++) {
-            if (!(((t_start + (n * 8 + pair + (e & 1)))) < dim_t)) k1[n][e] = NEG_INF;
+            if (!((n * 8 + (e & 1)) < (dim_t - t_start - pair))) k1[n][e] = NEG_INF;
           }
         }
       }
@@ -377,12 +392,12 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
         m1[h] = quad_max(m1[h]);
       }
       // e2[s, t] = exp_diff(ref('k1', s, t), ref('m1', s))
+      float e2[4][4];
       float base[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
         base[h] = exp2_base(m1[h]);
       }
-      float e2[4][4];
       #pragma unroll
       for (int n = 0; n < 4; n++) {
         #pragma unroll
@@ -457,7 +472,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        f16* target = out + (0 + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_tile) + ((i64)s_row[h] * 32));
+        f16* target = out + (0 + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_tile) + ((i64)s_2_row[h] * 32));
         #pragma unroll
         for (int q = 0; q < 1; q++) {
           u32 w[4];
@@ -466,7 +481,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
             w[x] = pack<f16>(e4[(4 * q + x)][2 * h], e4[(4 * q + x)][2 * h + 1]);
           }
           quad_transpose(w, lane);
-          if (s_row[h] < dim_s) write_chunk(target + (4 * q + (lane & 3)) * 8, w);
+          if (s_2_row[h] < dim_s) write_chunk(target + (4 * q + (lane & 3)) * 8, w);
         }
       }
     }
@@ -486,7 +501,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) attention_kernel(const f16* 
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (pair == 0 && s_row[h] < dim_s) write(lse + ((stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_tile * dim_s) + s_row[h]), e6[h]);
+        if (pair == 0 && s_2_row[h] < dim_s) write(lse + ((stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_tile * dim_s) + s_2_row[h]), e6[h]);
       }
     }
   }

@@ -37,7 +37,6 @@ DEV float log2_of(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y)
 DEV float recip_of(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float sqrt_of(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float rsqrt_of(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-DEV float tanh_of(float x) { return tanhf(x); }
 DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
@@ -65,6 +64,7 @@ template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Conve
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
 template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { *(uint4*)p = make_uint4(w[0], w[1], w[2], w[3]); }
 template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
+template <class T> DEV u32 read_words(const T* p) { return __ldg((const u32*)p); }
 
 // ---- shared memory, addresses in bytes
 template <class T> DEV float shared_read(u32 address) {
@@ -196,10 +196,6 @@ template <int N> DEV void registers_settle(float (&d)[N][4]) {
     #pragma unroll
     for (int e = 0; e < 4; e++) asm volatile("" : "+f"(d[n][e]) :: "memory");
   } }
-// Distances in bytes; the swizzle is that of the boxes.
-template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
-  const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
-  return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }
 template <class T, int WIDTH, bool TRANSPOSED>
 DEV void warpgroup_multiply(float (&d)[WIDTH / 8][4], const u32 (&a)[4], u64 b, bool keep);
 template <class T, int WIDTH, bool TRANSPOSED>
@@ -225,6 +221,11 @@ DEV int quotient(int x, int n, int reciprocal) {
 }
 template <class T> DEV void multiply_add_at(float* d, const u32 (&a)[4], u32 b0, u32 b1) { multiply_add<T>(*(float (*)[4])d, a, b0, b1); }
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
+template <class T> DEV float half_of(u32 word, int high) { T x; x.bits = (u16)(high ? word >> 16 : word); return to_float(x); }
+// Two neighbours of an array at an even place, in one word.
+template <class T> DEV u32 read_word(const T* p, bool first, bool second) {
+  return second ? read_words(p) : first ? (u32)bits_at(p) : 0u;
+}
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
 // A shared tile is rows of 16-byte chunks. Chunks are permuted so that eight rows of one chunk column meet all banks.
@@ -272,6 +273,16 @@ DEV float sigmoid(float a) {  // without overflow on either side
   const float z = exp_of(-fabsf(a)), r = recip_of(1.f + z);
   return a < 0.f ? z * r : r;
 }
+// tanh where |a| < NEAR_ZERO, to 1.1e-7 of it; (1 - z) / (1 + z) with z = exp(-2 |a|) cancels there.
+#define NEAR_ZERO 0.5625f
+DEV float tanh_near_zero(float a) {
+  const float s = a * a;
+  return a + a * s * (-0.33332876f + s * (0.13319079f + s * (-0.05256511f + s * 0.01623291f)));
+}
+DEV float tanh_of(float a) {
+  const float z = exp_of(-2.f * fabsf(a)), y = (1.f - z) * recip_of(1.f + z);
+  return fabsf(a) < NEAR_ZERO ? tanh_near_zero(a) : copysignf(y, a);
+}
 DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
@@ -296,6 +307,10 @@ DEV void clear_chunk(u32 address) {
   const u32 words[4] = {0u, 0u, 0u, 0u};
   shared_write_chunk(address, words);
 }
+// What a wgmma reads in slabs: distances in bytes, the swizzle is that of the boxes.
+template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
+  const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
+  return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }
 // ---- kernel
 extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, float* lse, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap v_map, int all_tiles, int dim_kv, int reciprocal_dim_kv, int dim_b, int reciprocal_dim_b, int s_tiles, int dim_s, int dim_t, i64 stride_kv_s, i64 stride_s, i64 stride_s_2, i64 stride_kv_s_2, i64 stride_s_3) {
   SHARED_MEMORY(shared);
@@ -347,7 +362,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
         const int s_tile = s_tiles - 1 - (block);
         const int s_start = s_tile * 128;
         const int s_last = least(s_start + 128, dim_s) - 1;
-        const int s_row[2] = {(s_start + row), (s_start + (row + 8))};
+        const int s_2_row[2] = {(s_start + row), (s_start + (row + 8))};
         const int t_low = 0;
         const int t_high = (least((s_last + dim_t + 1 - dim_s), dim_t));
         if (t_low < t_high) {
@@ -397,7 +412,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
       const int s_tile = s_tiles - 1 - (block);
       const int s_start = s_tile * 128;
       const int s_last = least(s_start + 128, dim_s) - 1;
-      const int s_row[2] = {(s_start + row), (s_start + (row + 8))};
+      const int s_2_row[2] = {(s_start + row), (s_start + (row + 8))};
       const int t_low = 0;
       const int t_high = (least((s_last + dim_t + 1 - dim_s), dim_t));
       team_barrier<128>(warp / 4);
@@ -448,7 +463,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             for (int n = 0; n < 4; n++) {
               #pragma unroll
               for (int e = 0; e < 4; e++) {
-                if (!(((t_start + (n * 8 + pair + (e & 1)))) <= (s_row[e >> 1] + dim_t - dim_s))) w1[n][e] = NEG_INF;
+                if (!((n * 8 + (e & 1)) <= ((s_2_row[e >> 1] + dim_t - dim_s) - t_start - pair))) w1[n][e] = NEG_INF;
               }
             }
           }
@@ -466,7 +481,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             for (int n = 0; n < 4; n++) {
               #pragma unroll
               for (int e = 0; e < 4; e++) {
-                if (!(((t_start + (n * 8 + pair + (e & 1)))) < dim_t)) k1[n][e] = NEG_INF;
+                if (!((n * 8 + (e & 1)) < (dim_t - t_start - pair))) k1[n][e] = NEG_INF;
               }
             }
           }
@@ -488,12 +503,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             m1[h] = quad_max(m1[h]);
           }
           // e2[s, t] = exp_diff(ref('k1', s, t), ref('m1', s))
+          float e2[4][4];
           float base[2];
           #pragma unroll
           for (int h = 0; h < 2; h++) {
             base[h] = exp2_base(m1[h]);
           }
-          float e2[4][4];
           #pragma unroll
           for (int n = 0; n < 4; n++) {
             #pragma unroll
@@ -575,7 +590,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             for (int n = 0; n < 4; n++) {
               #pragma unroll
               for (int e = 0; e < 4; e++) {
-                if (!(((t_start + (n * 8 + pair + (e & 1)))) <= (s_row[e >> 1] + dim_t - dim_s))) w1_2[n][e] = NEG_INF;
+                if (!((n * 8 + (e & 1)) <= ((s_2_row[e >> 1] + dim_t - dim_s) - t_start - pair))) w1_2[n][e] = NEG_INF;
               }
             }
           }
@@ -593,7 +608,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             for (int n = 0; n < 4; n++) {
               #pragma unroll
               for (int e = 0; e < 4; e++) {
-                if (!(((t_start + (n * 8 + pair + (e & 1)))) < dim_t)) k1_2[n][e] = NEG_INF;
+                if (!((n * 8 + (e & 1)) < (dim_t - t_start - pair))) k1_2[n][e] = NEG_INF;
               }
             }
           }
@@ -615,12 +630,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             m1[h] = quad_max(m1[h]);
           }
           // e2[s, t] = exp_diff(ref('k1', s, t), ref('m1', s))
+          float e2_2[4][4];
           float base_2[2];
           #pragma unroll
           for (int h = 0; h < 2; h++) {
             base_2[h] = exp2_base(m1[h]);
           }
-          float e2_2[4][4];
           #pragma unroll
           for (int n = 0; n < 4; n++) {
             #pragma unroll
@@ -706,7 +721,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
       {
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          f16* target = out + (0 + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_tile) + ((i64)s_row[h] * 64));
+          f16* target = out + (0 + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_tile) + ((i64)s_2_row[h] * 64));
           #pragma unroll
           for (int q = 0; q < 2; q++) {
             u32 w[4];
@@ -715,7 +730,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
               w[x] = pack<f16>(e4[(4 * q + x)][2 * h], e4[(4 * q + x)][2 * h + 1]);
             }
             quad_transpose(w, lane);
-            if (s_row[h] < dim_s) write_chunk(target + (4 * q + (lane & 3)) * 8, w);
+            if (s_2_row[h] < dim_s) write_chunk(target + (4 * q + (lane & 3)) * 8, w);
           }
         }
       }
@@ -735,7 +750,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
       {
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          if (pair == 0 && s_row[h] < dim_s) write(lse + ((stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_tile * dim_s) + s_row[h]), e6[h]);
+          if (pair == 0 && s_2_row[h] < dim_s) write(lse + ((stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_tile * dim_s) + s_2_row[h]), e6[h]);
         }
       }
     }

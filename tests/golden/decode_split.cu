@@ -37,7 +37,6 @@ DEV float log2_of(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y)
 DEV float recip_of(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float sqrt_of(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float rsqrt_of(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-DEV float tanh_of(float x) { return tanhf(x); }
 DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
@@ -65,6 +64,7 @@ template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Conve
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
 template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { *(uint4*)p = make_uint4(w[0], w[1], w[2], w[3]); }
 template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
+template <class T> DEV u32 read_words(const T* p) { return __ldg((const u32*)p); }
 
 // ---- shared memory, addresses in bytes
 template <class T> DEV float shared_read(u32 address) {
@@ -142,6 +142,11 @@ DEV int quotient(int x, int n, int reciprocal) {
 }
 template <class T> DEV void multiply_add_at(float* d, const u32 (&a)[4], u32 b0, u32 b1) { multiply_add<T>(*(float (*)[4])d, a, b0, b1); }
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
+template <class T> DEV float half_of(u32 word, int high) { T x; x.bits = (u16)(high ? word >> 16 : word); return to_float(x); }
+// Two neighbours of an array at an even place, in one word.
+template <class T> DEV u32 read_word(const T* p, bool first, bool second) {
+  return second ? read_words(p) : first ? (u32)bits_at(p) : 0u;
+}
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
 // A shared tile is rows of 16-byte chunks. Chunks are permuted so that eight rows of one chunk column meet all banks.
@@ -189,6 +194,16 @@ DEV float sigmoid(float a) {  // without overflow on either side
   const float z = exp_of(-fabsf(a)), r = recip_of(1.f + z);
   return a < 0.f ? z * r : r;
 }
+// tanh where |a| < NEAR_ZERO, to 1.1e-7 of it; (1 - z) / (1 + z) with z = exp(-2 |a|) cancels there.
+#define NEAR_ZERO 0.5625f
+DEV float tanh_near_zero(float a) {
+  const float s = a * a;
+  return a + a * s * (-0.33332876f + s * (0.13319079f + s * (-0.05256511f + s * 0.01623291f)));
+}
+DEV float tanh_of(float a) {
+  const float z = exp_of(-2.f * fabsf(a)), y = (1.f - z) * recip_of(1.f + z);
+  return fabsf(a) < NEAR_ZERO ? tanh_near_zero(a) : copysignf(y, a);
+}
 DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
@@ -225,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     const int n2_last = least(n2_start + 2, 2) - 1;
     const int s_start = s_tile * 8;
     const int s_last = least(s_start + 8, dim_s) - 1;
-    const int s_row[2] = {(s_start + (row / 2)), (s_start + ((row + 8) / 2))};
+    const int s_2_row[2] = {(s_start + (row / 2)), (s_start + ((row + 8) / 2))};
     const int n2_row[2] = {(n2_start + (row % 2)), (n2_start + ((row + 8) % 2))};
     const u32 q_1_tile = shared_base + 0;
     const f16* q_1_source = q_2 + ((stride_kv_s * b_tile) + (stride_s * kv_tile));
@@ -344,7 +359,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         for (int n = 0; n < 4; n++) {
           #pragma unroll
           for (int e = 0; e < 4; e++) {
-            if (!(((dim_C * t_o_tile) + (t_i_start + (n * 8 + pair + (e & 1)))) <= (s_row[e >> 1] + dim_t - dim_s))) w1[n][e] = NEG_INF;
+            if (!((n * 8 + (e & 1)) <= ((s_2_row[e >> 1] + dim_t - (dim_C * t_o_tile) - dim_s) - t_i_start - pair))) w1[n][e] = NEG_INF;
           }
         }
       }
@@ -362,7 +377,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         for (int n = 0; n < 4; n++) {
           #pragma unroll
           for (int e = 0; e < 4; e++) {
-            if (!(((t_i_start + (n * 8 + pair + (e & 1)))) < (greatest(0, (least(dim_C, (dim_t - (dim_C * t_o_tile)))))))) k1[n][e] = NEG_INF;
+            if (!((n * 8 + (e & 1)) < ((greatest(0, (least(dim_C, (dim_t - (dim_C * t_o_tile)))))) - t_i_start - pair))) k1[n][e] = NEG_INF;
           }
         }
       }
@@ -384,12 +399,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         m1[h] = quad_max(m1[h]);
       }
       // e2[n2, s, t_i] = exp_diff(ref('k1', n2, s, t_i), ref('m1', n2, s))
+      float e2[4][4];
       float base[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
         base[h] = exp2_base(m1[h]);
       }
-      float e2[4][4];
       #pragma unroll
       for (int n = 0; n < 4; n++) {
         #pragma unroll
@@ -534,22 +549,22 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pm + ((stride_b_kv_s * t_o_tile) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), m1[h]);
+        if (team == 0 && pair == 0 && s_2_row[h] < dim_s) write(pm + ((stride_b_kv_s * t_o_tile) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_2_row[h]), m1[h]);
       }
     }
     // pl[t_o, b, kv, n2, s] = s1
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(pl + ((stride_b_kv_s * t_o_tile) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s1[h]);
+        if (team == 0 && pair == 0 && s_2_row[h] < dim_s) write(pl + ((stride_b_kv_s * t_o_tile) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_2_row[h]), s1[h]);
       }
     }
     // po[t_o, b, kv, n2, s, n32] = s2
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (s_row[h] < dim_s) {
-          float* target = po + (0 + (stride_b_kv_s_2 * t_o_tile) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+        if (s_2_row[h] < dim_s) {
+          float* target = po + (0 + (stride_b_kv_s_2 * t_o_tile) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_2_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 1; n++) {
             write_two(target + (n * 4 + team) * 8, s2[n][2 * h], s2[n][2 * h + 1]);
@@ -572,7 +587,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     const int n2_last_2 = least(n2_start_2 + 2, 2) - 1;
     const int s_start_2 = s_tile * 8;
     const int s_last_2 = least(s_start_2 + 8, dim_s) - 1;
-    const int s_row[2] = {(s_start_2 + (row / 2)), (s_start_2 + ((row + 8) / 2))};
+    const int s_2_row[2] = {(s_start_2 + (row / 2)), (s_start_2 + ((row + 8) / 2))};
     const int n2_row[2] = {(n2_start_2 + (row % 2)), (n2_start_2 + ((row + 8) % 2))};
     // for t_o in [0, S) carry m1[n2, s], s2[n2, s]
     float m1_2[2] = {NEG_INF, NEG_INF};
@@ -586,7 +601,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       float pm_2[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        pm_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        pm_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_2_row[h]), s_2_row[h] < dim_s);
       }
       // m1 = max(m1~, ref('pm_2', n2, s))
       #pragma unroll
@@ -603,7 +618,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       float pl_1[2];
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        pl_1[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+        pl_1[h] = read_fresh(pl + ((stride_b_kv_s * t_o_at) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_2_row[h]), s_2_row[h] < dim_s);
       }
       // e2[n2, s] = (ref('e1', n2, s) * ref('pl_1', n2, s))
       float e2_2[2];
@@ -699,24 +714,24 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         float pm_1[2];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          pm_1[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+          pm_1[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_2) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_2_row[h]), s_2_row[h] < dim_s);
         }
         float pm_1_2[2];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          pm_1_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+          pm_1_2[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_3) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_2_row[h]), s_2_row[h] < dim_s);
         }
         float pm_1_3[2];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          pm_1_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), s_row[h] < dim_s);
+          pm_1_3[h] = read_fresh(pm + ((stride_b_kv_s * t_o_at_2_4) + (stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_2_row[h]), s_2_row[h] < dim_s);
         }
         // po_1[n2, s, n32] = po[t_o, b, kv, n2, s, n32]
         float po_1[2][4] = {};
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          const bool present = s_row[h] < dim_s;
-          const float* source = po + (n32_start + (stride_b_kv_s_2 * t_o_at_2_2) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          const bool present = s_2_row[h] < dim_s;
+          const float* source = po + (n32_start + (stride_b_kv_s_2 * t_o_at_2_2) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_2_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 2; n++) {
             read_fresh_two(po_1[n][2 * h], po_1[n][2 * h + 1], source + n * 8, present);
@@ -725,8 +740,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         float po_1_2[2][4] = {};
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          const bool present = s_row[h] < dim_s;
-          const float* source_2 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_2_3) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          const bool present = s_2_row[h] < dim_s;
+          const float* source_2 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_2_3) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_2_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 2; n++) {
             read_fresh_two(po_1_2[n][2 * h], po_1_2[n][2 * h + 1], source_2 + n * 8, present);
@@ -735,8 +750,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
         float po_1_3[2][4] = {};
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          const bool present = s_row[h] < dim_s;
-          const float* source_3 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_2_4) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          const bool present = s_2_row[h] < dim_s;
+          const float* source_3 = po + (n32_start + (stride_b_kv_s_2 * t_o_at_2_4) + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_2_row[h] * 32)) + pair;
           #pragma unroll
           for (int n = 0; n < 2; n++) {
             read_fresh_two(po_1_3[n][2 * h], po_1_3[n][2 * h + 1], source_3 + n * 8, present);
@@ -825,8 +840,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       {
         #pragma unroll
         for (int h = 0; h < 2; h++) {
-          if (s_row[h] < dim_s) {
-            f16* target_2 = out + (n32_start + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_row[h] * 32)) + pair;
+          if (s_2_row[h] < dim_s) {
+            f16* target_2 = out + (n32_start + (stride_kv_s * b_tile) + (stride_s * kv_tile) + (stride_s_2 * n2_row[h]) + ((i64)s_2_row[h] * 32)) + pair;
             #pragma unroll
             for (int n = 0; n < 2; n++) {
               write_two(target_2 + n * 8, e6[n][2 * h], e6[n][2 * h + 1]);
@@ -851,7 +866,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     {
       #pragma unroll
       for (int h = 0; h < 2; h++) {
-        if (team == 0 && pair == 0 && s_row[h] < dim_s) write(lse + ((stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_row[h]), e8[h]);
+        if (team == 0 && pair == 0 && s_2_row[h] < dim_s) write(lse + ((stride_kv_s_2 * b_tile) + (stride_s_3 * kv_tile) + ((i64)n2_row[h] * dim_s) + s_2_row[h]), e8[h]);
       }
     }
   }

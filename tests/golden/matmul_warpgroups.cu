@@ -37,7 +37,6 @@ DEV float log2_of(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y)
 DEV float recip_of(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float sqrt_of(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float rsqrt_of(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-DEV float tanh_of(float x) { return tanhf(x); }
 DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
@@ -65,6 +64,7 @@ template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Conve
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
 template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { *(uint4*)p = make_uint4(w[0], w[1], w[2], w[3]); }
 template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
+template <class T> DEV u32 read_words(const T* p) { return __ldg((const u32*)p); }
 
 // ---- shared memory, addresses in bytes
 template <class T> DEV float shared_read(u32 address) {
@@ -196,10 +196,6 @@ template <int N> DEV void registers_settle(float (&d)[N][4]) {
     #pragma unroll
     for (int e = 0; e < 4; e++) asm volatile("" : "+f"(d[n][e]) :: "memory");
   } }
-// Distances in bytes; the swizzle is that of the boxes.
-template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
-  const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
-  return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }
 template <class T, int WIDTH, bool TRANSPOSED>
 DEV void warpgroup_multiply(float (&d)[WIDTH / 8][4], const u32 (&a)[4], u64 b, bool keep);
 template <class T, int WIDTH, bool TRANSPOSED>
@@ -222,6 +218,11 @@ DEV int quotient(int x, int n, int reciprocal) {
 }
 template <class T> DEV void multiply_add_at(float* d, const u32 (&a)[4], u32 b0, u32 b1) { multiply_add<T>(*(float (*)[4])d, a, b0, b1); }
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
+template <class T> DEV float half_of(u32 word, int high) { T x; x.bits = (u16)(high ? word >> 16 : word); return to_float(x); }
+// Two neighbours of an array at an even place, in one word.
+template <class T> DEV u32 read_word(const T* p, bool first, bool second) {
+  return second ? read_words(p) : first ? (u32)bits_at(p) : 0u;
+}
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
 // A shared tile is rows of 16-byte chunks. Chunks are permuted so that eight rows of one chunk column meet all banks.
@@ -269,6 +270,16 @@ DEV float sigmoid(float a) {  // without overflow on either side
   const float z = exp_of(-fabsf(a)), r = recip_of(1.f + z);
   return a < 0.f ? z * r : r;
 }
+// tanh where |a| < NEAR_ZERO, to 1.1e-7 of it; (1 - z) / (1 + z) with z = exp(-2 |a|) cancels there.
+#define NEAR_ZERO 0.5625f
+DEV float tanh_near_zero(float a) {
+  const float s = a * a;
+  return a + a * s * (-0.33332876f + s * (0.13319079f + s * (-0.05256511f + s * 0.01623291f)));
+}
+DEV float tanh_of(float a) {
+  const float z = exp_of(-2.f * fabsf(a)), y = (1.f - z) * recip_of(1.f + z);
+  return fabsf(a) < NEAR_ZERO ? tanh_near_zero(a) : copysignf(y, a);
+}
 DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
 DEV float quad_max(float x) { x = maximum(x, shuffle_xor(x, 1)); return maximum(x, shuffle_xor(x, 2)); }
@@ -293,6 +304,10 @@ DEV void clear_chunk(u32 address) {
   const u32 words[4] = {0u, 0u, 0u, 0u};
   shared_write_chunk(address, words);
 }
+// What a wgmma reads in slabs: distances in bytes, the swizzle is that of the boxes.
+template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
+  const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
+  return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }
 // ---- kernel
 extern "C" __global__ void __launch_bounds__(128, 1) matmul_kernel(f16* out, const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, int m_tiles, int dim_m) {
   SHARED_MEMORY(shared);

@@ -37,7 +37,6 @@ DEV float log2_of(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y)
 DEV float recip_of(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float sqrt_of(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float rsqrt_of(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-DEV float tanh_of(float x) { return tanhf(x); }
 DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
@@ -65,6 +64,7 @@ template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Conve
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
 template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { *(uint4*)p = make_uint4(w[0], w[1], w[2], w[3]); }
 template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
+template <class T> DEV u32 read_words(const T* p) { return __ldg((const u32*)p); }
 
 // ---- shared memory, addresses in bytes
 template <class T> DEV float shared_read(u32 address) {
@@ -157,6 +157,11 @@ DEV int quotient(int x, int n, int reciprocal) {
 }
 template <class T> DEV void multiply_add_at(float* d, const u32 (&a)[4], u32 b0, u32 b1) { multiply_add<T>(*(float (*)[4])d, a, b0, b1); }
 template <class T> DEV u32 pack(float low, float high) { return Convert<T>::two(low, high); }
+template <class T> DEV float half_of(u32 word, int high) { T x; x.bits = (u16)(high ? word >> 16 : word); return to_float(x); }
+// Two neighbours of an array at an even place, in one word.
+template <class T> DEV u32 read_word(const T* p, bool first, bool second) {
+  return second ? read_words(p) : first ? (u32)bits_at(p) : 0u;
+}
 template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(x)); }
 
 // A shared tile is rows of 16-byte chunks. Chunks are permuted so that eight rows of one chunk column meet all banks.
@@ -203,6 +208,16 @@ DEV float recip0(float a) { return a == 0.f ? 0.f : recip_of(a); }
 DEV float sigmoid(float a) {  // without overflow on either side
   const float z = exp_of(-fabsf(a)), r = recip_of(1.f + z);
   return a < 0.f ? z * r : r;
+}
+// tanh where |a| < NEAR_ZERO, to 1.1e-7 of it; (1 - z) / (1 + z) with z = exp(-2 |a|) cancels there.
+#define NEAR_ZERO 0.5625f
+DEV float tanh_near_zero(float a) {
+  const float s = a * a;
+  return a + a * s * (-0.33332876f + s * (0.13319079f + s * (-0.05256511f + s * 0.01623291f)));
+}
+DEV float tanh_of(float a) {
+  const float z = exp_of(-2.f * fabsf(a)), y = (1.f - z) * recip_of(1.f + z);
+  return fabsf(a) < NEAR_ZERO ? tanh_near_zero(a) : copysignf(y, a);
 }
 DEV float silu(float a) { return a * sigmoid(a); }
 DEV float quad_sum(float x) { x += shuffle_xor(x, 1); return x + shuffle_xor(x, 2); }
@@ -309,7 +324,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
       float x_2_2[2][8];
       #pragma unroll
       for (int n = 0; n < 2; n++) {
-        read_vector<8>(x_2_2[n], x_2_2_source + n * 512, m_row[0] < dim_m && (n_start + ((n * 64 + place) * 8 + 0)) < dim_n);
+        read_vector<8>(x_2_2[n], x_2_2_source + n * 512, m_row[0] < dim_m && (n_start + (n * 512 + 0 + place * 8)) < dim_n);
       }
       // k1[m, n] = where(n < dim.n, ref('x_2', m, n), const('-inf'))
       float k1[2][8];
@@ -325,7 +340,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 8; e++) {
-            if (!(((n_start + ((n * 64 + place) * 8 + e))) < dim_n)) k1[n][e] = NEG_INF;
+            if (!((n * 512 + e) < (dim_n - n_start - place * 8))) k1[n][e] = NEG_INF;
           }
         }
       }
@@ -344,7 +359,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         float x_2_3[2][8];
         #pragma unroll
         for (int n = 0; n < 2; n++) {
-          read_vector<8>(x_2_3[n], x_2_3_source + n * 512, m_row[0] < dim_m && (n_start + ((n * 64 + place) * 8 + 0)) < dim_n);
+          read_vector<8>(x_2_3[n], x_2_3_source + n * 512, m_row[0] < dim_m && (n_start + (n * 512 + 0 + place * 8)) < dim_n);
         }
         // k1[m, n] = where(n < dim.n, ref('x_2', m, n), const('-inf'))
         float k1_2[2][8];
@@ -360,7 +375,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           for (int n = 0; n < 2; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
-              if (!(((n_start + ((n * 64 + place) * 8 + e))) < dim_n)) k1_2[n][e] = NEG_INF;
+              if (!((n * 512 + e) < (dim_n - n_start - place * 8))) k1_2[n][e] = NEG_INF;
             }
           }
         }
@@ -392,12 +407,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
       const int n_high_2 = dim_n;
       const int n_start_2 = n_low_2;
       // e2[m, n] = exp_diff(ref('x_3', m, n), ref('m1', m))
+      float e2[2][8];
       float base[1];
       #pragma unroll
       for (int h = 0; h < 1; h++) {
         base[h] = exp_base(m1[h]);
       }
-      float e2[2][8];
       #pragma unroll
       for (int n = 0; n < 2; n++) {
         #pragma unroll
@@ -419,7 +434,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 8; e++) {
-            if (!(((n_start_2 + ((n * 64 + place) * 8 + e))) < dim_n)) k2[n][e] = 0.f;
+            if (!((n * 512 + e) < (dim_n - n_start_2 - place * 8))) k2[n][e] = 0.f;
           }
         }
       }
@@ -438,15 +453,15 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         float x_3[2][8];
         #pragma unroll
         for (int n = 0; n < 2; n++) {
-          read_vector<8>(x_3[n], x_3_source + n * 512, m_row[0] < dim_m && (n_start_2 + ((n * 64 + place) * 8 + 0)) < dim_n);
+          read_vector<8>(x_3[n], x_3_source + n * 512, m_row[0] < dim_m && (n_start_2 + (n * 512 + 0 + place * 8)) < dim_n);
         }
         // e2[m, n] = exp_diff(ref('x_3', m, n), ref('m1', m))
+        float e2_2[2][8];
         float base_2[1];
         #pragma unroll
         for (int h = 0; h < 1; h++) {
           base_2[h] = exp_base(m1[h]);
         }
-        float e2_2[2][8];
         #pragma unroll
         for (int n = 0; n < 2; n++) {
           #pragma unroll
@@ -468,7 +483,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           for (int n = 0; n < 2; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
-              if (!(((n_start_2 + ((n * 64 + place) * 8 + e))) < dim_n)) k2_2[n][e] = 0.f;
+              if (!((n * 512 + e) < (dim_n - n_start_2 - place * 8))) k2_2[n][e] = 0.f;
             }
           }
         }
@@ -523,7 +538,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           for (int e = 0; e < 8; e++) {
             values[e] = e4[n][e];
           }
-          if (m_row[0] < dim_m && (n_start_3 + ((n * 64 + place) * 8 + 0)) < dim_n) write_vector(target + n * 512, values);
+          if (m_row[0] < dim_m && (n_start_3 + (n * 512 + 0 + place * 8)) < dim_n) write_vector(target + n * 512, values);
         }
       }
       for (int n_tile_3 = n_low_3 + 1024; n_tile_3 < n_high_3; n_tile_3 += 1024) {
@@ -533,15 +548,15 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         float x_1[2][8];
         #pragma unroll
         for (int n = 0; n < 2; n++) {
-          read_vector<8>(x_1[n], x_1_source + n * 512, m_row[0] < dim_m && (n_start_3 + ((n * 64 + place) * 8 + 0)) < dim_n);
+          read_vector<8>(x_1[n], x_1_source + n * 512, m_row[0] < dim_m && (n_start_3 + (n * 512 + 0 + place * 8)) < dim_n);
         }
         // e1[m, n] = exp_diff(ref('x_1', m, n), ref('m1', m))
+        float e1[2][8];
         float base_3[1];
         #pragma unroll
         for (int h = 0; h < 1; h++) {
           base_3[h] = exp_base(m1[h]);
         }
-        float e1[2][8];
         #pragma unroll
         for (int n = 0; n < 2; n++) {
           #pragma unroll
@@ -568,7 +583,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
             for (int e = 0; e < 8; e++) {
               values_2[e] = e4_2[n][e];
             }
-            if (m_row[0] < dim_m && (n_start_3 + ((n * 64 + place) * 8 + 0)) < dim_n) write_vector(target_2 + n * 512, values_2);
+            if (m_row[0] < dim_m && (n_start_3 + (n * 512 + 0 + place * 8)) < dim_n) write_vector(target_2 + n * 512, values_2);
           }
         }
       }
@@ -604,7 +619,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           for (int n = 0; n < 1; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
-              if (!(((n_start_4 + ((n * 8 + e) * 64 + place))) < dim_n)) k1_3[n][e] = NEG_INF;
+              if (!(((n * 8 + e) * 64) < (dim_n - n_start_4 - place))) k1_3[n][e] = NEG_INF;
             }
           }
         }
@@ -647,12 +662,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           }
         }
         // e2[m, n] = exp_diff(ref('x_3', m, n), ref('m1', m))
+        float e2_3[1][8];
         float base_4[1];
         #pragma unroll
         for (int h = 0; h < 1; h++) {
           base_4[h] = exp_base(m1_2[h]);
         }
-        float e2_3[1][8];
         #pragma unroll
         for (int n = 0; n < 1; n++) {
           #pragma unroll
@@ -674,7 +689,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           for (int n = 0; n < 1; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
-              if (!(((n_start_5 + ((n * 8 + e) * 64 + place))) < dim_n)) k2_3[n][e] = 0.f;
+              if (!(((n * 8 + e) * 64) < (dim_n - n_start_5 - place))) k2_3[n][e] = 0.f;
             }
           }
         }
@@ -722,12 +737,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           }
         }
         // e1[m, n] = exp_diff(ref('x_1', m, n), ref('m1', m))
+        float e1_2[1][8];
         float base_5[1];
         #pragma unroll
         for (int h = 0; h < 1; h++) {
           base_5[h] = exp_base(m1_2[h]);
         }
-        float e1_2[1][8];
         #pragma unroll
         for (int n = 0; n < 1; n++) {
           #pragma unroll

@@ -142,7 +142,7 @@ def test_schedules_of_warpgroups_are_right(name, skeleton, rng):
     origin = case.candidate.origin
     for plan in schedule(case.candidate, device.target(), case.shape, mma="wgmma", skeleton=skeleton):
         run = emit(plan)
-        sizes = {**case.draw(rng), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+        sizes = case.suiting(plan, case.draw(rng))
         known = {**{s.name: s.value for s in origin.symbols if s.value is not None}, **sizes}
         dims = {s.name: known[s.name] for s in origin.symbols}
         arrays = {n: np.clip(a, -2, 2).astype(np.float16) for n, a in case.inputs(rng, known).items()}
@@ -180,7 +180,7 @@ def test_blocks_divide_a_merge(name, merge, skeleton, feed, rng):
         plan = schedule(case.candidate, target, case.shape, **forced)[0]
         run = emit(plan)
         for least in (0, 1):
-            sizes = {**case.draw(rng, least=least), **{n: v for n, v in plan.bind.items() if n in case.at_most}}
+            sizes = case.suiting(plan, case.draw(rng, least=least))
             known = {**{s.name: s.value for s in origin.symbols if s.value is not None}, **sizes}
             dims = {s.name: known[s.name] for s in origin.symbols}  # without heads no shape tells the size of a group
             arrays = {n: np.clip(a, -2, 2).astype(np.float16) for n, a in case.inputs(rng, known).items()}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cleave import nn
-from cleave.candidate import Candidate
+from cleave.candidate import Candidate, load_candidates
 from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
@@ -20,6 +20,9 @@ from cleave.errors import CodegenError, ScheduleError
 from cleave.ir.index import index, minimum
 from cleave.ir.text import parse_graph
 from cleave.schedule import schedule
+from cleave.tile.plan import Division
+from cleave.tile.program import loops
+from experiments.e01_ablation.config import CANDIDATES
 from tests.null import codegen_cases as cases
 from tests.null.codegen_cases import Case
 from tests.null.terms import softmax_folds
@@ -84,6 +87,39 @@ def flat_heads(text: str, *, rows: int = 64) -> Case:
     return grouped(Case(cases.schedule(g, plan), ({"h": 2, "s": 150}, {"h": 3, "s": 64})))
 
 
+LATENT = """
+graph latent
+dims b, h, t, r = 128, p = 16
+input q: float16[b, h, r]
+input c: float16[b, t, r]
+input q_pe: float16[b, h, p]
+input k_pe: float16[b, t, p]
+axis b: dim.b
+axis h: dim.h
+axis t: dim.t
+axis r: dim.r
+axis p: dim.p
+x[b, h, t] = (sum(r, q[b, h, r] * c[b, t, r]) + sum(p, q_pe[b, h, p] * k_pe[b, t, p])) * 0.1
+m[b, h] = max(t, x)
+w[b, h, t] = exp_diff(x, m)
+l[b, h] = sum(t, w)
+o[b, h, r] = sum(t, w * c[b, t, r])
+output out: float16[b, h, r] @ [b, h, r] = o * recip0(l)
+output lse: float32[b, h] @ [b, h] = m + log(l)
+"""
+"""Keys are values as well; a score is the sum of two products. Of ``r`` each of two warpgroups has half."""
+
+
+def latent(*, t: int = 32, stages: int = 2, meet: bool = False) -> Case:
+    g = parse_graph(LATENT)
+    tiles = {"h": 64, "t": t, "r": 128, "p": 16}
+    plan = cases.kernel(g, "b unit, h grid, t loop", tiles, "h", warps=8, stages=stages)
+    (r,) = (a for a in plan.program.whole if a.name == "r")
+    division = Division(r, 2, next(s.axis for s in loops(plan.program)) if meet else None)
+    plan = dataclasses.replace(plan, binding=dataclasses.replace(plan.binding, division=division))
+    return grouped(Case(cases.schedule(g, plan), ({"b": 2, "h": 70, "t": 75}, {"b": 1, "h": 3, "t": 0})))
+
+
 CASES = {
     "matmul": lambda: matmul(64),
     "matmul, two warpgroups": lambda: matmul(64, rows=128),
@@ -95,6 +131,9 @@ CASES = {
     "attention, three stages": lambda: attention(stages=3),
     "attention, two warpgroups": lambda: attention("window", head=32, rows=128),
     "rows copied by warpgroups, keys cleared by all": lambda: flat_heads(AND_ROWS, rows=128),
+    "columns in two parts": latent,
+    "columns in two parts, three stages": lambda: latent(t=64, stages=3),
+    "columns and keys in two parts": lambda: latent(t=64, meet=True),
 }
 
 
@@ -107,7 +146,14 @@ def test_the_emulated_kernel_equals_the_graph(name: str, rng: np.random.Generato
         check(operator, case.schedule.graph, case, sizes, rng)
 
 
-WALKED = ["matmul", "attention", "attention, two warpgroups", "rows copied by warpgroups, keys cleared by all"]
+WALKED = [
+    "matmul",
+    "attention",
+    "attention, two warpgroups",
+    "rows copied by warpgroups, keys cleared by all",
+    "columns in two parts",
+    "columns and keys in two parts",
+]
 
 
 @pytest.mark.parametrize("name", WALKED)
@@ -165,6 +211,18 @@ MUTANTS = {
         r"team_barrier<256>\(14\)",
         "team_barrier<128>(warp / 4)",
     ),
+    "rows of parts do not meet": (
+        "columns and keys in two parts",
+        r"team_barrier<256>\(14\);(\s*(#pragma unroll)?\s*for \(int h = 0; h < 2; h\+\+\) \{\s*m1\[h\] = NEG)",
+        r"\1",
+    ),
+    "rows are multiplied before all of them are there": (
+        "columns and keys in two parts",
+        r"(tensor_cores_may_read\(\);\s*)team_barrier<256>\(14\);",
+        r"\1",
+    ),
+    "tensor cores do not see what threads wrote": ("columns and keys in two parts", r"tensor_cores_may_read\(\);", ""),
+    "both warpgroups multiply the first columns": ("columns in two parts", r"\(warp / 4\) \* \d+ \+ kk", "0 + kk"),
     "tiles are left out": ("matmul", r"\(u32\)number >=", "(u32)number + 1 >="),
 }
 
@@ -241,10 +299,22 @@ def test_estimates_are_what_is_emitted() -> None:
 
 
 def test_a_tile_of_a_loop_in_a_loop_is_refused_when_it_is_scheduled() -> None:
-    g = nn.mla_decode(r=512, p=64)
+    g = nn.mla_decode(r=640, p=64)
     c = Candidate("mla_decode", g, g, folds=tuple(softmax_folds(g)))
     with pytest.raises(ScheduleError, match="does not come in boxes"):
         schedule(c, H200, {"b": 4, "h": 128, "t": 1024}, skeleton="specialised")
+
+
+def test_wide_values_are_divided_between_warpgroups() -> None:
+    """One kernel: keys are values, of which a block holds all columns and a warpgroup half."""
+    c = next(c for c in load_candidates(CANDIDATES / "mla_decode.json") if c.name == "unsplit")
+    plan = schedule(c, H200, {"b": 128, "t": 4096})[0]
+    (kernel,) = plan.kernels
+    division = kernel.binding.division
+    assert division is not None and (division.axis.name, division.parts) == ("r", 2)
+    assert "columns of r and t in 2 parts" in plan.text()
+    made = compile_many([(generate(plan).kernels[0], "sm_90a")])[0]
+    assert not isinstance(made, Failed) and made.resources.spill_stores == 0
 
 
 BATCHED = """

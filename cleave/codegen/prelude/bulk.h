@@ -29,10 +29,6 @@ void warpgroup_wait_for(int left);
 template <int LEFT> DEV void warpgroup_wait() { warpgroup_wait_for(LEFT); }
 float tile_element(u64 descriptor, bool transposed, int row, int k, bool is_bf16);
 template <int N> DEV void registers_settle(float (&)[N][4]) {}
-template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
-  const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
-  return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62;
-}
 template <class T> struct IsBf16 { static const bool value = false; };
 template <> struct IsBf16<bf16> { static const bool value = true; };
 template <class T, int WIDTH, bool TRANSPOSED> DEV void warpgroup_multiply(float (&d)[WIDTH / 8][4], const u32 (&a)[4], u64 b, bool keep) {

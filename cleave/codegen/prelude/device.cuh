@@ -37,7 +37,6 @@ DEV float log2_of(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y)
 DEV float recip_of(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float sqrt_of(float x) { float y; asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEV float rsqrt_of(float x) { float y; asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-DEV float tanh_of(float x) { return tanhf(x); }
 DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
@@ -65,6 +64,7 @@ template <class T> DEV void write_two(T* p, float x, float y) { *(u32*)p = Conve
 DEV void write_two(float* p, float x, float y) { *(float2*)p = make_float2(x, y); }
 template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { *(uint4*)p = make_uint4(w[0], w[1], w[2], w[3]); }
 template <class T> DEV u16 bits_at(const T* p) { return p->bits; }
+template <class T> DEV u32 read_words(const T* p) { return __ldg((const u32*)p); }
 
 // ---- shared memory, addresses in bytes
 template <class T> DEV float shared_read(u32 address) {

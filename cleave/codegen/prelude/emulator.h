@@ -73,7 +73,6 @@ DEV float log2_of(float x) { return log2f(x); }
 DEV float recip_of(float x) { return 1.f / x; }
 DEV float sqrt_of(float x) { return sqrtf(x); }
 DEV float rsqrt_of(float x) { return 1.f / sqrtf(x); }
-DEV float tanh_of(float x) { return tanhf(x); }
 DEV float maximum(float a, float b) { return a != a || b != b ? NAN : fmaxf(a, b); }
 DEV float minimum(float a, float b) { return a != a || b != b ? NAN : fminf(a, b); }
 DEV float shuffle_xor(float x, int mask) {
@@ -98,6 +97,7 @@ template <class T> DEV void write(T* p, float x) { check_global(p, sizeof(T), tr
 template <class T> DEV void write_two(T* p, float x, float y) { check_aligned(p, 2 * sizeof(T)); write(p, x); write(p + 1, y); }
 template <class T> DEV void write_chunk(T* p, const u32 (&w)[4]) { check_aligned(p, 16); check_global(p, 16, true); memcpy((void*)p, w, 16); }
 template <class T> DEV u16 bits_at(const T* p) { check_cached(p, 2); return p->bits; }
+template <class T> DEV u32 read_words(const T* p) { check_cached(p, 4); u32 w; memcpy(&w, p, 4); return w; }
 
 // ---- shared memory
 template <class T> DEV float shared_read(u32 at) { note_read(at, 2); T x; memcpy(&x, shared_bytes() + at, 2); return to_float(x); }

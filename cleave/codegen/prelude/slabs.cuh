@@ -10,3 +10,7 @@ DEV void clear_chunk(u32 address) {
   const u32 words[4] = {0u, 0u, 0u, 0u};
   shared_write_chunk(address, words);
 }
+// What a wgmma reads in slabs: distances in bytes, the swizzle is that of the boxes.
+template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
+  const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
+  return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }

@@ -10,10 +10,6 @@ template <int N> DEV void registers_settle(float (&d)[N][4]) {
     #pragma unroll
     for (int e = 0; e < 4; e++) asm volatile("" : "+f"(d[n][e]) :: "memory");
   } }
-// Distances in bytes; the swizzle is that of the boxes.
-template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
-  const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
-  return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }
 template <class T, int WIDTH, bool TRANSPOSED>
 DEV void warpgroup_multiply(float (&d)[WIDTH / 8][4], const u32 (&a)[4], u64 b, bool keep);
 template <class T, int WIDTH, bool TRANSPOSED>

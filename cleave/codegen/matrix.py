@@ -1,0 +1,61 @@
+"""The rows of a shared tile in registers: A fragments of mma.m16n8k16, which hold what C fragments hold, two columns in
+a word.
+
+Step kk of sixteen columns, register 2 g + h: columns 8 (2 kk + g) + pair and the next, row h of the thread's two.
+"""
+
+from __future__ import annotations
+
+from cleave.codegen.emission import Emission
+from cleave.codegen.layout import Fragment, SharedTile
+from cleave.ir.axis import Axis
+
+STEP = 16
+"""Columns of one step."""
+
+# Row and chunk that a lane addresses for its operand.
+A_CHUNK = ("{warp} * 16 + (lane & 15)", "kk * 2 + (lane >> 4)")
+A_TRANSPOSED = ("kk * 16 + (lane & 7) + ((lane >> 4) << 3)", "{warp} * 2 + ((lane >> 3) & 1)")
+
+
+def left_shape(em: Emission) -> str:
+    """Dimensions of the A fragments of one step: one for each sixteen rows of a warp."""
+    return "[4]" if em.row_tiles == 1 else f"[{em.row_tiles}][4]"
+
+
+def of_tile(em: Emission, fragments: str, n: int) -> str:
+    return fragments if em.row_tiles == 1 else f"{fragments}[{n}]"
+
+
+def load_left(em: Emission, tile: SharedTile, k: Axis, target: str = "a") -> list[str]:
+    """Lines that load the A fragments of step kk."""
+    form, name = A_TRANSPOSED, "load_matrices_transposed"
+    if tile.column is k and tile.row is None:
+        form, name = A_CHUNK, "load_matrices"
+    lines: list[str] = []
+    for n in range(em.row_tiles):
+        warp = em.row_warp if em.row_tiles == 1 else f"({em.row_warp} * {em.row_tiles} + {n})"
+        row, chunk = (text.format(warp=warp) for text in form)
+        lines.append(f"{name}({of_tile(em, target, n)}, {tile.address} + {tile.chunk(row, chunk)});")
+    return lines
+
+
+def hold(em: Emission, name: str, k: Axis) -> None:
+    """Keep the rows of a tile in registers until the statements of this scope end, if they are held nowhere yet."""
+    tile = em.layouts[name]
+    if name in em.held or not isinstance(tile, SharedTile):
+        return
+    em.need(name)
+    words = em.names.fresh(f"{name}_words")
+    em.held[name] = Fragment(words, k)
+    em.writer.line(f"u32 {words}[{em.size(k) // STEP}]{left_shape(em)};")
+    with em.writer.unrolled("kk", em.size(k) // STEP):
+        em.writer.lines(load_left(em, tile, k, f"{words}[kk]"))
+
+
+def held_element(em: Emission, held: Fragment, dtype: str, group: str, entry: str) -> str:
+    """C++ text: the element of a held tile that register ``[group][entry]`` of a fragment would hold."""
+    step = f"{held.name}[({group}) >> 1]"
+    if em.row_tiles > 1:
+        step = f"{step}[({entry}) >> 2]"
+    return f"half_of<{dtype}>({step}[(({group}) & 1) * 2 + ((({entry}) >> 1) & 1)], ({entry}) & 1)"
