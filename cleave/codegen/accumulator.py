@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-
 from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, Printer, fragment_at, row_at
@@ -20,7 +17,7 @@ from cleave.codegen.reduction import (
     join_rows,
     new_vector,
 )
-from cleave.ir.graph import Map, Reduce, Ref, Term
+from cleave.ir.graph import Reduce, Ref, Term
 from cleave.tile.program import Accumulator
 
 
@@ -73,10 +70,8 @@ def carry(em: Emission, acc: Accumulator) -> None:
     em.layouts[own] = em.layouts[acc.name]  # the carry reads its own value where it stands
     match em.layouts[acc.name]:
         case Fragment(name, column):
-            printer = Printer(em, fragment_at(em, column))
-            text = printer.element(acc.carry)
-            with _where_scaled(em, acc, printer):
-                for_elements(em, column, f"{name}[n][e] = {text};")
+            text = Printer(em, fragment_at(em, column)).element(acc.carry)
+            for_elements(em, column, f"{name}[n][e] = {text};")
         case RowVector(name):
             text = Printer(em, row_at(em)).element(acc.carry)
             with em.writer.unrolled("h", em.halves):
@@ -89,22 +84,6 @@ def carry(em: Emission, acc: Accumulator) -> None:
         del em.layouts[own]
     else:
         em.layouts[own] = saved
-
-
-@contextmanager
-def _where_scaled(em: Emission, acc: Accumulator, printer: Printer) -> Generator[None]:
-    """Statements for threads of which some row is scaled, where warpgroups wait for one another and nothing runs beside
-    them: a maximum hardly ever moves after the first trips."""
-    match acc.carry:
-        case Map("mul", (a, b)) if em.binding.division is not None:
-            factors = [printer.hoisted[t] for t in (a, b) if t in printer.hoisted]
-        case _:
-            factors = []
-    if len(factors) != 1:
-        yield
-        return
-    with em.writer.block("if ({})".format(" || ".join(f"{factors[0]}[{h}] != 1.f" for h in range(em.halves)))):
-        yield
 
 
 def update(em: Emission, acc: Accumulator, term: Term) -> None:

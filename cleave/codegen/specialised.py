@@ -11,9 +11,6 @@ S = Q K of this one, the threads work on what they have.
     each trip         issue S; issue O += P V of the trip before; wait for S; all but O; wait for O; carry O; P
     after the loop    O += P V
 
-Where the warpgroups of a block divide columns and meet in every trip, the first matmuls of the next trip are issued
-right after the last one of this trip, before anybody waits for it.
-
 Boxes that the late matmul reads have mbarriers of their own: their slots stay full for a trip longer.
 """
 
@@ -23,7 +20,6 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 from cleave.codegen import accumulator, bulk, contract, feed, grid, ring
 from cleave.codegen.dependence import ordered, read_before
@@ -32,7 +28,6 @@ from cleave.codegen.expression import refs
 from cleave.codegen.layout import Fragment, Rounded, RowVector, SharedTile
 from cleave.codegen.ring import Ring
 from cleave.codegen.team import warpgroup
-from cleave.codegen.warpgroup import Sum
 from cleave.codegen.writer import Writer
 from cleave.errors import CodegenError
 from cleave.ir.graph import Reduce
@@ -144,11 +139,7 @@ def _walk(before: Mapping[str, bulk.Box], em: Emission, s: Loop, r: Ring, boxes:
         em.landed(0, warpgroup().barrier if alone else em.team.barrier)
     with em.writer.block(f"if ({r.first} < {r.high})"):
         _wait_for_held(em, held)
-        ahead = _ahead(em, s, early)
-        if ahead is not None:
-            _one_ahead(em, s, r, early, ahead)
-            _release_held(em, held)
-        elif overlap is None:
+        if overlap is None:
             _in_turn(em, s, r, early)
             _release_held(em, held)
         else:
@@ -317,80 +308,6 @@ def _counters(em: Emission) -> tuple[str, str]:
     slot, phase = em.names.fresh("slot"), em.names.fresh("phase")
     em.roles.computing.append(f"int {slot} = 0, {phase} = 0;")
     return slot, phase
-
-
-# ---- trips whose first matmuls are issued a trip ahead
-
-
-@dataclass(frozen=True)
-class _Ahead:
-    """The matmuls of tiles alone that a trip begins with, each onto the one before, and the sum that it ends with."""
-
-    first: tuple[Let, ...]
-    last: Update
-
-
-def _ahead(em: Emission, s: Loop, boxes: bulk.Boxes) -> _Ahead | None:
-    """Where warpgroups meet in every trip nothing runs beside what lies between its matmuls; the first ones of the next
-    trip follow its last one at once."""
-    if not em.is_divided(s.axis) or any(box.beyond is not None for box, _ in boxes.parts):
-        return None
-    found = [i for i in ordered(s.body) if isinstance(i, Let | Update) and isinstance(i.term, Contract)]
-    first = tuple(i for i in found if isinstance(i, Let))
-    last = [i for i in found if isinstance(i, Update)]
-    chained = all(
-        isinstance(b.term, Contract) and b.term.onto is not None and b.term.onto.name == a.name
-        for a, b in pairwise(first)
-    )
-    if not first or len(last) != 1 or not chained or not all(contract.is_of_boxes(em, i.term) for i in first):
-        return None
-    names = {last[0].accumulator.name, f"{last[0].accumulator.name}~"}
-    read = [n for i in s.body if isinstance(i, Let | Update) for n in refs(i.term)]
-    read += [n for c in s.accumulators if c is not last[0].accumulator and c.carry is not None for n in refs(c.carry)]
-    return None if names & set(read) else _Ahead(first, last[0])
-
-
-def _one_ahead(em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes, a: _Ahead) -> None:
-    slot, phase = _counters(em)
-    before = em.names.fresh("before")
-    bulk.wait(em, boxes, slot, phase)
-    with _issuing(em), _tiles_at(em, boxes, slot):
-        for i in a.first:
-            ring.statement(em, i)
-    made, total = em.layouts[a.first[-1].name], em.layouts[a.last.accumulator.name]
-    assert isinstance(made, Fragment) and isinstance(total, Fragment)
-    others = [i for i in ordered(s.body) if i not in (*a.first, a.last) and not _is_loaded(em, i)]
-    with em.writer.block(f"for (int {r.tile} = {r.first}; {r.tile} < {r.high}; {r.tile} += {r.stride})"):
-        em.writer.line(f"const int {r.place} = {r.tile}, {before} = {slot};")
-        _at(em, boxes, slot)
-        for c in s.accumulators:
-            if c.name + "~" in read_before(s):
-                accumulator.remember(em, c)
-        em.writer.line("warpgroup_wait<0>();")
-        em.writer.line(f"registers_settle({made.name});")
-        with em.trip():
-            for i in others:
-                ring.statement(em, i)
-            em.writer.line(f"registers_settle({total.name});")
-            with _issuing(em):
-                ring.statement(em, a.last)
-        em.writer.line(f"{_advance(r, slot, phase)};")
-        with em.writer.block(f"if ({r.tile} + {r.stride} < {r.high})"):
-            bulk.wait(em, boxes, slot, phase)
-            with _issuing(em), _tiles_at(em, boxes, slot):
-                _again(em, a.first, made.name)
-            em.writer.line(f"warpgroup_wait<{len(a.first)}>();")
-        with em.writer.block("else"):
-            em.writer.line("warpgroup_wait<0>();")
-        em.writer.line(f"registers_settle({total.name});")
-        _release(em, boxes, before)
-
-
-def _again(em: Emission, first: tuple[Let, ...], target: str) -> None:
-    """The first matmuls of the next trip, into the registers that they had in this one; one group."""
-    for n, i in enumerate(first):
-        assert isinstance(i.term, Contract)
-        contract.accumulate(em, i.term, target, Sum(fresh=n == 0, goes_on=n + 1 < len(first)))
 
 
 # ---- trips that overlap
