@@ -25,6 +25,7 @@ from cleave.schedule.variants import LEAST_CHUNK
 from cleave.search import ReducibilityTable, reducibility_table
 from cleave.target import Target
 from cleave.tile.plan import KernelPlan, Schedule
+from cleave.tile.program import loops
 from cleave.tile.skeleton import SKELETONS
 
 SHOWN = 16
@@ -79,6 +80,12 @@ class Scheduling:
         return None if chosen is None else chosen.best
 
     @property
+    def _measured(self) -> float | None:
+        """Microseconds of the schedule that is explained, if it was kept and timed."""
+        schedule = self.schedule
+        return next((t.measured for t in self.kept if t.schedule is schedule), None)
+
+    @property
     def alternatives(self) -> list[tuple[int, Alternative]]:
         """With the number of their candidate, best first; those of which no plan was left come last."""
         every = [(s.number, a) for s in self.candidates for a in (s.choice.alternatives if s.choice else ())]
@@ -96,7 +103,7 @@ class Scheduling:
             yield from _rest(self.alternatives)
         chosen, schedule = self.detailed, self.schedule
         if chosen is not None and chosen.choice is not None and schedule is not None:
-            yield from _schedule_blocks(chosen, schedule)
+            yield from _schedule_blocks(chosen, schedule, self._measured)
             yield Heading("refused", 2)
             yield _refusals_table(chosen.choice, self.target)
 
@@ -155,7 +162,8 @@ class Scheduling:
         split = [c for c in self.candidates if any(s.base == axis for s in c.candidate.splits)]
         if not split:
             short = axis not in {a.name for a in self.axes.worth_splitting}
-            return "no candidate splits it" + (": its extent is fixed and short" if short else "")
+            whose = "the candidate does not split it" if len(self.candidates) == 1 else "no candidate splits it"
+            return whose + (": its extent is fixed and short" if short else "")
         if all(c.choice is None for c in split):
             return "the candidates that split it can't be scheduled"
         if self.forced.merge == "none" or axis in (self.forced.split or {}):
@@ -211,12 +219,15 @@ def explain_schedules(
 # ---- one schedule
 
 
-def _schedule_blocks(chosen: Scheduled, schedule: Schedule) -> Iterator[Block]:
+def _schedule_blocks(chosen: Scheduled, schedule: Schedule, measured: float | None) -> Iterator[Block]:
     yield Heading(f"schedule of candidate {chosen.number}: {chosen.candidate.name}")
     yield Heading("loops", 2)
     yield Lines(tuple(loop_lines(schedule)) or ("no loop: every reduction is in one tile",))
     yield Heading("shares of roofline", 2)
-    yield _roofline_table(roofline(schedule))
+    rows = roofline(schedule)
+    yield _roofline_table(rows)
+    if measured is not None:
+        yield Lines((measured_line(rows, measured),))
     yield Heading("loop nest", 2)
     yield Code(schedule.text())
     yield Picture("loop nest", schedule.svg(), open=True)
@@ -228,7 +239,7 @@ def loop_lines(schedule: Schedule) -> Iterator[str]:
     if schedule.merge != "none":
         yield f"{len(schedule.kernels)} kernels: partials of chunks, and their merge ({schedule.merge})"
     for k in schedule.kernels:
-        yield from (f"{k.program.name}: {line}" for line in (*k.notes, *_whole(k)))
+        yield from (f"{k.program.name}: {line}" for line in (*k.notes, *_whole(k), *_storing(k)))
 
 
 def _whole(k: KernelPlan) -> Iterator[str]:
@@ -237,9 +248,21 @@ def _whole(k: KernelPlan) -> Iterator[str]:
         yield f"{names} in one tile, no loop: extents that a block holds whole"
 
 
+def _storing(k: KernelPlan) -> Iterator[str]:
+    axes = dict.fromkeys(loop.axis.name for loop in loops(k.program) if not loop.accumulators)
+    yield from (f"a loop over {name} stores what is known once the reductions over it are done" for name in axes)
+
+
 def _roofline_table(rows: Sequence[Roofline]) -> Table:
     head = ("kernel", "modelled us", "MB", "GFLOP", *(f"{part} %" for part in PARTS), "nearest ceiling")
     return Table(head, tuple(_roofline_cells(r) for r in rows))
+
+
+def measured_line(rows: Sequence[Roofline], microseconds: float) -> str:
+    """The ceilings of all kernels together in the measured time of one call."""
+    least = {part: sum(r.shares[part] * r.microseconds for r in rows if r.shares) for part in PARTS}
+    shares = ", ".join(f"{part} {100 * least[part] / microseconds:.0f} %" for part in PARTS)
+    return f"in the {microseconds:.1f} us that were measured, launches and merges among them: {shares}"
 
 
 def _roofline_cells(r: Roofline) -> tuple[str, ...]:

@@ -17,7 +17,9 @@ from cleave.candidate import as_written
 from cleave.config import Ablation
 from cleave.cost.roofline import PARTS, roofline
 from cleave.ir.bind import bind_dims
+from cleave.pipeline import Trial
 from cleave.pipeline.scheduling import Scheduling, explain_schedules
+from cleave.records import Outcome
 from cleave.schedule import schedule
 from cleave.schedule.choice import Refusal, summarised
 from cleave.tile.program import loops
@@ -75,6 +77,7 @@ OPERATORS = (
         (
             r"^n: not split: max x1, sum x1; output out stores it too: a split would have to store chunks$",
             r"^softmax: sum over n needs the finished max over n and no fold holds both: two loops$",
+            r"^softmax: a loop over n stores what is known once the reductions over it are done$",
         ),
     ),
 )
@@ -227,5 +230,14 @@ def test_of_a_saved_result(command: Callable[..., Run], tmp_path: Path) -> None:
     assert best.schedule.text() in found.out
     shown = command(f"explain {tmp_path / 'saved'} --json").json["schedules"]
     assert shown["schedule"]["text"] == best.schedule.text() and shown["kept"][0]["name"] == best.name
-    assert "k: not split: no candidate splits it" in shown["splits"]
+    assert "k: not split: the candidate does not split it" in shown["splits"]
     assert "not among those that the scheduler gives today" not in found.out
+
+
+def test_a_measured_time_has_its_shares_beside_the_modelled_ones() -> None:
+    s = schedule(as_written(nn.matmul()), SM_90A, {"m": 64, "n": 64, "k": 64})[0]
+    trial = Trial(s, Outcome.OK, times={"q50": 50e-6})
+    e = explain_schedules(((0, as_written(nn.matmul())),), SM_90A, {"m": 64, "n": 64, "k": 64}, kept=[trial])
+    (r,) = roofline(s)
+    share = f"memory {100 * r.shares['memory'] * r.microseconds / 50:.0f} %"
+    assert f"in the 50.0 us that were measured, launches and merges among them: {share}" in e.text()
