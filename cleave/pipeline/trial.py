@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from cleave.kernel import OperatorSource
 from cleave.pipeline.emission import architectures, build, emit
 from cleave.pipeline.result import Trial
 from cleave.records import Outcome
+from cleave.runtime.executable import Executable
 from cleave.tile.plan import Schedule
 from cleave.verify import Check, Step, check_executable
 from cleave.verify import Outcome as Checked
@@ -143,6 +144,17 @@ def measure(schedule: Schedule, origin: Graph, dims: Mapping[str, int], seed: in
     run = emit(schedule)
     inputs = draw_rounded(origin, dims, np.random.default_rng(seed))
     given = {n: v for n, v in dims.items() if n in _unshaped(origin)}
+    check = check_executable(as_operator(run, origin, dims), origin, inputs, dims, seed=seed)
+    if check.outcome.failed:
+        return OnDevice(check, {})
+    return OnDevice(check, time_call(run, _stored(origin, inputs), given))
+
+
+def as_operator(
+    run: Executable, origin: Graph, dims: Mapping[str, int]
+) -> Callable[[Mapping[str, Array], Mapping[str, Array]], None]:
+    """A compiled operator as ``check_executable`` calls one: arrays of NumPy, each in the storage type of its name."""
+    given = {n: v for n, v in dims.items() if n in _unshaped(origin)}
 
     def operator(arrays: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
         stored = {o.name: outputs[o.name].astype(_storage(o.dtype)) for o in origin.outputs}
@@ -150,10 +162,7 @@ def measure(schedule: Schedule, origin: Graph, dims: Mapping[str, int], seed: in
         for name, array in outputs.items():
             array[...] = stored[name]
 
-    check = check_executable(operator, origin, inputs, dims, seed=seed)
-    if check.outcome.failed:
-        return OnDevice(check, {})
-    return OnDevice(check, time_call(run, _stored(origin, inputs), given))
+    return operator
 
 
 def _stored(g: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:

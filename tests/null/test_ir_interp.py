@@ -217,6 +217,7 @@ def test_bfloat16_rounds_to_nearest_even() -> None:
     got = round_to(np.array([1 + 0.5 * step, 1 + 1.5 * step, 1 + 0.51 * step, 1 - 0.3 * step / 2]), "bfloat16")
     np.testing.assert_array_equal(got, [1.0, 1 + 2 * step, 1 + step, 1.0])
     assert np.isnan(round_to(np.array([np.nan]), "bfloat16")[0])
+    assert round_to(np.array(1 + 0.51 * step), "bfloat16").shape == ()  # of an input without axes
     assert round_to(np.array([3.4e38]), "bfloat16")[0] == np.inf
 
 
