@@ -36,9 +36,6 @@ from cleave.kernel import TensorMap
 from cleave.tile.box import WIDEST, rest_of, row_dimension, slab_bytes
 from cleave.tile.program import Loop
 
-ALIGNMENT = 1024
-"""Bytes after which the engine's swizzle repeats."""
-
 _ROWS_OF_A_PATTERN = 8
 """Rows of a slab after which the swizzle repeats: parts of a box start there."""
 

@@ -18,12 +18,10 @@ from cleave.codegen.matrix import STEP, left_shape, load_left, of_tile
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Ref, Term
-from cleave.tile.box import slab_bytes
+from cleave.tile.box import ALIGNMENT, slab_bytes
 from cleave.tile.program import Contract, Let, TileTerm
 
 _SUM = warpgroup.Sum()
-BOX_ALIGNMENT = 1024
-"""Bytes after which the swizzle of boxes repeats."""
 _PAIR_COLUMNS = 16
 # Row and chunk that a lane addresses for its operand.
 B_CHUNK = ("nn * 16 + (lane & 7) + ((lane >> 4) << 3)", "kk * 2 + ((lane >> 3) & 1)")
@@ -150,7 +148,7 @@ def _gathered(em: Emission, a: Ref, k: Axis, dtype: str) -> warpgroup.Operand:
     layout = em.layouts.get(a.name)
     operand = layout.operand if isinstance(layout, Rounded) and layout.dtype == dtype else a
     address, printers = em.names.fresh("gathered"), dict[str, Printer]()
-    em.writer.line(f"const u32 {address} = {em.allot(em.block_rows * chunks * 16, BOX_ALIGNMENT)};")
+    em.writer.line(f"const u32 {address} = {em.allot(em.block_rows * chunks * 16, ALIGNMENT)};")
     tile = SharedTile(address, None, k, chunks, dtype, (width // 16, em.block_rows))
     low, high = (_element_of_half(em, operand, k, which, printers) for which in ("2 * h", "2 * h + 1"))
     if not em.met:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cleave.codegen import bulk, cluster, grid, merge, prelude, ring, row, specialised, warpgroup
+from cleave.codegen import cluster, grid, merge, prelude, ring, row, specialised, warpgroup
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
@@ -28,7 +28,7 @@ from cleave.ir.index import (
 )
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
 from cleave.target import TARGETS
-from cleave.tile.box import UNIT_BYTES
+from cleave.tile.box import ALIGNMENT, UNIT_BYTES
 from cleave.tile.check import check_merge, divided_axes
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Multicast, Schedule
 from cleave.tile.program import Loop, Program, statements
@@ -106,7 +106,7 @@ def _kernel(
         in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts)
     own = writer.text()
     feed = "tma" if prelude.has_mbarriers(own) else "cp.async"
-    _check_shared(schedule, em, shared, bulk.ALIGNMENT if feed == "tma" else _STATIC_SHARED)
+    _check_shared(schedule, em, shared, ALIGNMENT if feed == "tma" else _STATIC_SHARED)
     threads = 32 * (first.binding.warps + first.binding.loaders)
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
     text = (

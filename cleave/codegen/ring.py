@@ -32,6 +32,7 @@ from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Reduce
 from cleave.ir.index import Index
+from cleave.tile.box import ALIGNMENT
 from cleave.tile.plan import Feed
 from cleave.tile.program import Contract, Let, Loop, Stmt, Store, Update
 
@@ -85,7 +86,7 @@ def _allocate(
         plain = feed.shared_tile(em, tile, address)
         in_slabs = box is not None or plain.slabs is not None
         em.fences |= box is None and in_slabs
-        place = em.allot(tile.bytes * slots, *((bulk.ALIGNMENT,) if in_slabs else ()))
+        place = em.allot(tile.bytes * slots, *((ALIGNMENT,) if in_slabs else ()))
         em.constant(f"const u32 {address}{'_ring' if slots > 1 or box is not None else ''} = {place};")
         known[key] = plain if box is None else bulk.layout(box, plain)
         em.layouts[let.name] = known[key]

@@ -15,6 +15,7 @@ from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, children, walk
 from cleave.ir.index import Index, Symbol, axes_of, evaluate, symbols_of
 from cleave.ir.op import DTYPES, MAPS
+from cleave.tile.box import ALIGNMENT as BOX_ALIGNMENT
 from cleave.tile.box import row_dimension
 from cleave.tile.plan import Binding, Feed
 from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update, program_axes, statements
@@ -39,8 +40,8 @@ SPARED_REGISTERS = 12
 """Registers for addresses that a kernel does without before it spills the rows that its late matmuls read: fitted to
 where attention of head sizes 16 to 192 began to."""
 
-ALIGNMENT, BOX_ALIGNMENT = 128, 1024
-"""Bytes at multiples of which arrays in shared memory begin, and rings of boxes."""
+ALIGNMENT = 128
+"""Bytes at multiples of which arrays in shared memory begin that are no tiles of boxes."""
 
 MBARRIER_BYTES, FLAG_BYTES = 8, 16
 """Of a slot of a ring of boxes; of what says which block arrived last."""

@@ -26,13 +26,10 @@ from cleave.schedule.variants import Variant
 from cleave.tile.check import divided_axes, finer_tiles
 from cleave.tile.plan import Binding, Mma
 from cleave.tile.program import Contract, Program, program_axes, tile_terms
-from cleave.tile.skeleton import Skeleton, has_warpgroups, refusals
+from cleave.tile.skeleton import PIECE, Skeleton, has_warpgroups, refusals
 
 MANY_ROWS = 512
 """Rows of one batch element above which dividing the reduction among warps is not considered."""
-
-PIECE = 8
-"""Columns of one group of a fragment: the least that a worker can merge."""
 
 USUAL_CHUNK = 64
 """Tile of a chunk axis while none is chosen yet; only sizes of other axes are read off it."""

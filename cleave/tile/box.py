@@ -19,6 +19,9 @@ WIDEST = 256
 UNIT_BYTES = 16
 """Strides are multiples of it, as is the address."""
 
+ALIGNMENT = 1024
+"""Bytes after which the engine's swizzle repeats: tiles of boxes begin at multiples of it."""
+
 SLABS = (128, 64, 32)
 """Bytes of a box's rows, the swizzles that there are."""
 

@@ -39,7 +39,7 @@ WARPGROUP = 4
 MOST_COLUMNS = 256
 """Columns of one wgmma."""
 
-MERGED_COLUMNS = 8
+PIECE = 8
 """Columns of one group of a fragment."""
 
 COLUMNS_APART = 64
@@ -277,7 +277,7 @@ def _loop_division_refusals(program: Program, binding: Binding, division: Divisi
     a = division.loop
     if a is None:
         return
-    least = max(COLUMNS_APART, 2 * MERGED_COLUMNS * division.parts)
+    least = max(COLUMNS_APART, 2 * PIECE * division.parts)
     if binding.tile(a) % least:
         yield f"columns of {a} in {division.parts} parts: allowed are tiles of multiples of {least}"
     walked = [s for s in program.body if isinstance(s, Loop) and s.axis is a]
