@@ -433,9 +433,10 @@ class Emission:
 
     @contextmanager
     def loading(self, *, rows: bool) -> Generator[None]:
-        """A tile is copied: where warps have roles each warpgroup copies the rows that it multiplies."""
+        """A tile is copied: where warps have roles each warpgroup copies the rows that it multiplies, if no other one
+        has the same."""
         before = self.team
-        if rows and self.roles is not None:
+        if rows and self.roles is not None and self.binding.division is None:
             self.team = warpgroup()
         yield
         self.team = before

@@ -135,7 +135,9 @@ def _walk(before: Mapping[str, bulk.Box], em: Emission, s: Loop, r: Ring, boxes:
         _open(em, group)
     _load(em, r, early, late, held)
     if em.pending:
-        alone = all(isinstance(x, SharedTile) and x.row is None for x in map(em.layouts.get, em.pending))
+        alone = em.binding.division is None and all(
+            isinstance(x, SharedTile) and x.row is None for x in map(em.layouts.get, em.pending)
+        )
         em.landed(0, warpgroup().barrier if alone else em.team.barrier)
     with em.writer.block(f"if ({r.first} < {r.high})"):
         _wait_for_held(em, held)

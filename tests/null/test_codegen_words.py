@@ -157,3 +157,15 @@ def test_masks_of_fragments_are_tested_without_jumps() -> None:
     own = generate(cases.schedule(g, plan)).kernels[0].text.split(KERNEL_MARK)[1]
     (test,) = {line for line in own.splitlines() if "= NEG_INF;" in line and "row[e >> 1]" in line and " & " in line}
     assert "&&" not in test and test.count("(n * 8 + (e & 1))") == 2
+
+
+@pytest.mark.parametrize("far", [9, 2147483640])
+def test_masks_far_away_do_not_overflow(far: int, rng: np.random.Generator) -> None:
+    """The number that columns are compared with lies beyond 32 bits."""
+    seen = f"where(((t == s) | (t == s - 1)) & (s - {far} <= t), {cases.SCORE}, const('-inf'))"
+    g = parse_graph(cases.attention_text("full", head=16).replace(cases.SCORE, seen))
+    roles, tiles = "b unit, kv unit, n2 unit, s grid, t loop", {"s": 64, "t": 32}
+    plan = cases.kernel(g, roles, {**tiles, **{a.name: 16 for a in g.axes if a.extent.constant == 16}}, "s", warps=4)
+    case = Case(cases.schedule(g, plan), ({"b": 1, "kv": 1, "s": 70, "t": 100}, {"b": 1, "kv": 1, "s": 3, "t": 40}))
+    for sizes in case.sizes:
+        check(generate(case.schedule), g, case, sizes, rng)

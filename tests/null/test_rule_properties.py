@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,14 +21,22 @@ from cleave.testing.traits import Trait
 
 RULES = [rule.name for rule in Rulebook.installed().rules]
 LEAST_MATCHES = 40
+ROUNDS = 3
+"""Draws until every trait was seen often enough: some are rare, and one round of a few dozen may miss them."""
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_holds_and_fires(name: str, rng: np.random.Generator) -> None:
-    report = check_rule(name, seed=int(rng.integers(2**32)))
-    assert report.matches[name] >= LEAST_MATCHES, report
     wanted = dict(least_seen(Rulebook.installed().rule(name)))
-    assert not {trait: report.traits[trait] for trait, least in wanted.items() if report.traits[trait] < least}
+    seen, missing = Counter[Trait](), wanted
+    for _ in range(ROUNDS):
+        report = check_rule(name, seed=int(rng.integers(2**32)))
+        assert report.matches[name] >= LEAST_MATCHES, report
+        seen.update(report.traits)
+        missing = {trait: seen[trait] for trait, least in wanted.items() if seen[trait] < least}
+        if not missing:
+            break
+    assert not missing
 
 
 def least_seen(rule: Rule) -> Iterator[tuple[Trait, int]]:

@@ -17,7 +17,7 @@ from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
 from cleave.cost.program import program_work
 from cleave.errors import CodegenError, ScheduleError
-from cleave.ir.index import index, minimum
+from cleave.ir.index import axes_of, index, minimum
 from cleave.ir.text import parse_graph
 from cleave.schedule import schedule
 from cleave.tile.plan import Division
@@ -110,14 +110,48 @@ output lse: float32[b, h] @ [b, h] = m + log(l)
 """Keys are values as well; a score is the sum of two products. Of ``r`` each of two warpgroups has half."""
 
 
-def latent(*, t: int = 32, stages: int = 2, meet: bool = False) -> Case:
-    g = parse_graph(LATENT)
+AND_LATER = LATENT + "output y: float16[b, h, p] @ [b, h, p] = q_pe[b, h, p] * l\n"
+"""A tile of rows is read after the loop too, so threads copy it: both warpgroups have all of its rows."""
+
+
+def latent(text: str = LATENT, *, t: int = 32, stages: int = 2, meet: bool = False) -> Case:
+    g = parse_graph(text)
     tiles = {"h": 64, "t": t, "r": 128, "p": 16}
     plan = cases.kernel(g, "b unit, h grid, t loop", tiles, "h", warps=8, stages=stages)
     (r,) = (a for a in plan.program.whole if a.name == "r")
     division = Division(r, 2, next(s.axis for s in loops(plan.program)) if meet else None)
     plan = dataclasses.replace(plan, binding=dataclasses.replace(plan.binding, division=division))
     return grouped(Case(cases.schedule(g, plan), ({"b": 2, "h": 70, "t": 75}, {"b": 1, "h": 3, "t": 0})))
+
+
+RAGGED = """
+graph ragged
+dims b, h, t
+input length: int32[b]
+input q: float16[b, h, 64]
+input k: float16[b, t, 64]
+input v: float16[b, t, 64]
+axis b: dim.b
+axis h: dim.h
+axis t: length[b]
+axis d: 64
+axis e: 64
+x[b, h, t] = sum(d, q[b, h, d] * k[b, t, d]) * 0.3
+m[b, h] = max(t, x)
+w[b, h, t] = exp_diff(x, m)
+l[b, h] = sum(t, w)
+o[b, h, e] = sum(t, w * v[b, t, e])
+output out: float16[b, h, 64] @ [b, h, e] = o * recip0(l)
+"""
+"""Rows beyond a length lie inside the array: they are cleared in every slot, also where another box was before."""
+
+
+def ragged() -> Case:
+    g = parse_graph(RAGGED)
+    (t,) = (a.name for a in g.axes if axes_of(a.extent))
+    whole = {a.name: 64 for a in g.axes if a.extent.constant == 64}
+    plan = cases.kernel(g, f"b unit, h grid, {t} loop", {"h": 128, t: 32, **whole}, "h", warps=8, stages=2)
+    return grouped(Case(cases.schedule(g, plan), ({"b": 3, "h": 130, "t": 200},), {"length": (170, 0, 33)}))
 
 
 CASES = {
@@ -131,9 +165,12 @@ CASES = {
     "attention, three stages": lambda: attention(stages=3),
     "attention, two warpgroups": lambda: attention("window", head=32, rows=128),
     "rows copied by warpgroups, keys cleared by all": lambda: flat_heads(AND_ROWS, rows=128),
+    "a ragged axis": ragged,
     "columns in two parts": latent,
     "columns in two parts, three stages": lambda: latent(t=64, stages=3),
     "columns and keys in two parts": lambda: latent(t=64, meet=True),
+    "columns in two parts, rows copied": lambda: latent(AND_LATER),
+    "columns and keys in two parts, rows copied": lambda: latent(AND_LATER, t=64, meet=True),
 }
 
 

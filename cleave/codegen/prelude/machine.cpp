@@ -395,7 +395,8 @@ static void check_told(u32 at, int bytes) {
         if (cell.readers >> w & 1 && (!f.heard_here[w].known || (cell.reader_warp == w && f.heard_here[w].warp_epoch <= cell.read_warp_epoch))) why = "a warp that has told nothing since reads it";
     if (why == nullptr && cell.written > std::max(f.fence, machine.fibers[cell.write_thread < 0 ? machine.current : cell.write_thread].fence)) why = "no fence after ordinary writes";
     if (why != nullptr) fail("race: thread %d asks for a box over shared byte %u: %s", machine.current, 2 * c, why);
-    cell.write_epoch = -1;
+    cell.write_epoch = cell.read_epoch = -1;  // all that is behind the box, and before whoever has waited for it
+    cell.readers = cell.lanes = 0;
   }
 }
 // Whether what threads of another block did to a place is behind the thread that told this one, or a barrier of the cluster.
@@ -422,7 +423,8 @@ static void check_behind(Machine& other, u32 at, int bytes) {
     }
     if (why == nullptr && cell.written > other.fibers[cell.write_thread < 0 ? view.thread : cell.write_thread].fence) why = "no fence after ordinary writes";
     if (why != nullptr) fail("race: thread %d asks for a box over shared byte %u of block %d: %s", machine.current, 2 * c, other.block, why);
-    cell.write_epoch = -1;
+    cell.write_epoch = cell.read_epoch = -1;  // all that is behind the box, and before whoever has waited for it
+    cell.readers = cell.lanes = 0;
   }
 }
 // The map as the emulator packs it: address, axes, bytes of a box's row, of an element, then five each of extents, box, and strides
