@@ -141,18 +141,13 @@ def offset_text(em: Emission, expression: Index, at: At) -> str:
 
 
 def _sum(em: Emission, expression: Index, at: At, widen: str) -> str:
-    text = _added(em, expression, at, widen)
-    return f"({text})" if " " in text or text.startswith("-") else text
-
-
-def _added(em: Emission, expression: Index, at: At, widen: str) -> str:
     """Products that are added, then those that are taken away."""
     text = ""
     for monomial, factor in sorted(expression.terms, key=lambda term: term[1] < 0):
         product = _product(em, monomial, abs(factor), at, widen)
         sign = "-" if factor < 0 else ""
         text = f"{text} {sign or '+'} {product}" if text else f"{sign}{product}"
-    return text or "0"
+    return f"({text})" if " " in text or text.startswith("-") else text or "0"
 
 
 def _product(em: Emission, monomial: Monomial, factor: int, at: At, widen: str) -> str:
@@ -258,9 +253,10 @@ def _against_place(em: Emission, op: str, a: Index, b: Index, at: At) -> str | N
         return None
     first, start = linear[0].constant == 1, em.starts[columns[0]]
     place, own = em.places(columns[0], at.group, at.entry)
-    rest = _added(em, em.fix(-linear[1] if first else linear[1]), at, "(i64)")
-    bound = " - ".join([f"0LL + {rest}", *([start] if start != "0" else []), own])
-    return f"(({place}) {op} narrowed({bound}))" if first else f"(narrowed({bound}) {op} ({place}))"
+    bound = index_text(em, -linear[1] if first else linear[1], at)
+    for distance in (*([start] if start != "0" else []), own):
+        bound = f"less({bound}, {distance})"
+    return f"(({place}) {op} {bound})" if first else f"({bound} {op} ({place}))"
 
 
 def exists(em: Emission, axes: list[Axis], at: At) -> str:

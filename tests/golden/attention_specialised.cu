@@ -41,6 +41,8 @@ DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEV u32 shuffle_xor_word(u32 x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+// a - b, and the least number where it is below that.
+DEV int less(int a, int b) { int y; asm("sub.sat.s32 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
 DEV void warp_barrier() { __syncwarp(); }
 DEV void block_barrier() { __syncthreads(); }
 template <int THREADS> DEV void team_barrier(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 1), "n"(THREADS) : "memory"); }
@@ -214,8 +216,6 @@ DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0
 DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
 DEV i64 floor_divide(i64 a, i64 b) { i64 q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV i64 floor_modulo(i64 a, i64 b) { return a - floor_divide(a, b) * b; }
-// What a number known when compiling is compared with, and what lies beyond all of them at their end.
-DEV int narrowed(i64 x) { return x > 2147483647 ? 2147483647 : x < -2147483647 ? -2147483647 : (int)x; }
 // x / n for 0 <= x < 2^31 and n >= 1, given min(2^31 - 1, floor(2^31 / n)): the product is at most one too small.
 DEV int quotient(int x, int n, int reciprocal) {
   const int q = (int)multiply_high(2u * (u32)x, (u32)reciprocal);
@@ -465,7 +465,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             for (int n = 0; n < 4; n++) {
               #pragma unroll
               for (int e = 0; e < 4; e++) {
-                if (!((n * 8 + (e & 1)) <= narrowed(0LL + s_2_row[e >> 1] + dim_t - dim_s - t_start - pair))) w1[n][e] = NEG_INF;
+                if (!((n * 8 + (e & 1)) <= less(less((s_2_row[e >> 1] + dim_t - dim_s), t_start), pair))) w1[n][e] = NEG_INF;
               }
             }
           }
@@ -483,7 +483,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             for (int n = 0; n < 4; n++) {
               #pragma unroll
               for (int e = 0; e < 4; e++) {
-                if (!((n * 8 + (e & 1)) < narrowed(0LL + dim_t - t_start - pair))) k1[n][e] = NEG_INF;
+                if (!((n * 8 + (e & 1)) < less(less(dim_t, t_start), pair))) k1[n][e] = NEG_INF;
               }
             }
           }
@@ -592,7 +592,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             for (int n = 0; n < 4; n++) {
               #pragma unroll
               for (int e = 0; e < 4; e++) {
-                if (!((n * 8 + (e & 1)) <= narrowed(0LL + s_2_row[e >> 1] + dim_t - dim_s - t_start - pair))) w1_2[n][e] = NEG_INF;
+                if (!((n * 8 + (e & 1)) <= less(less((s_2_row[e >> 1] + dim_t - dim_s), t_start), pair))) w1_2[n][e] = NEG_INF;
               }
             }
           }
@@ -610,7 +610,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             for (int n = 0; n < 4; n++) {
               #pragma unroll
               for (int e = 0; e < 4; e++) {
-                if (!((n * 8 + (e & 1)) < narrowed(0LL + dim_t - t_start - pair))) k1_2[n][e] = NEG_INF;
+                if (!((n * 8 + (e & 1)) < less(less(dim_t, t_start), pair))) k1_2[n][e] = NEG_INF;
               }
             }
           }

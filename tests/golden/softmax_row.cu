@@ -41,6 +41,8 @@ DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEV u32 shuffle_xor_word(u32 x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+// a - b, and the least number where it is below that.
+DEV int less(int a, int b) { int y; asm("sub.sat.s32 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
 DEV void warp_barrier() { __syncwarp(); }
 DEV void block_barrier() { __syncthreads(); }
 template <int THREADS> DEV void team_barrier(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 1), "n"(THREADS) : "memory"); }
@@ -150,8 +152,6 @@ DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0
 DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
 DEV i64 floor_divide(i64 a, i64 b) { i64 q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV i64 floor_modulo(i64 a, i64 b) { return a - floor_divide(a, b) * b; }
-// What a number known when compiling is compared with, and what lies beyond all of them at their end.
-DEV int narrowed(i64 x) { return x > 2147483647 ? 2147483647 : x < -2147483647 ? -2147483647 : (int)x; }
 // x / n for 0 <= x < 2^31 and n >= 1, given min(2^31 - 1, floor(2^31 / n)): the product is at most one too small.
 DEV int quotient(int x, int n, int reciprocal) {
   const int q = (int)multiply_high(2u * (u32)x, (u32)reciprocal);
@@ -342,7 +342,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 8; e++) {
-            if (!((n * 512 + e) < narrowed(0LL + dim_n - n_start - place * 8))) k1[n][e] = NEG_INF;
+            if (!((n * 512 + e) < less(less(dim_n, n_start), place * 8))) k1[n][e] = NEG_INF;
           }
         }
       }
@@ -377,7 +377,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           for (int n = 0; n < 2; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
-              if (!((n * 512 + e) < narrowed(0LL + dim_n - n_start - place * 8))) k1_2[n][e] = NEG_INF;
+              if (!((n * 512 + e) < less(less(dim_n, n_start), place * 8))) k1_2[n][e] = NEG_INF;
             }
           }
         }
@@ -436,7 +436,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
         for (int n = 0; n < 2; n++) {
           #pragma unroll
           for (int e = 0; e < 8; e++) {
-            if (!((n * 512 + e) < narrowed(0LL + dim_n - n_start_2 - place * 8))) k2[n][e] = 0.f;
+            if (!((n * 512 + e) < less(less(dim_n, n_start_2), place * 8))) k2[n][e] = 0.f;
           }
         }
       }
@@ -485,7 +485,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           for (int n = 0; n < 2; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
-              if (!((n * 512 + e) < narrowed(0LL + dim_n - n_start_2 - place * 8))) k2_2[n][e] = 0.f;
+              if (!((n * 512 + e) < less(less(dim_n, n_start_2), place * 8))) k2_2[n][e] = 0.f;
             }
           }
         }
@@ -621,7 +621,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           for (int n = 0; n < 1; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
-              if (!(((n * 8 + e) * 64) < narrowed(0LL + dim_n - n_start_4 - place))) k1_3[n][e] = NEG_INF;
+              if (!(((n * 8 + e) * 64) < less(less(dim_n, n_start_4), place))) k1_3[n][e] = NEG_INF;
             }
           }
         }
@@ -691,7 +691,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
           for (int n = 0; n < 1; n++) {
             #pragma unroll
             for (int e = 0; e < 8; e++) {
-              if (!(((n * 8 + e) * 64) < narrowed(0LL + dim_n - n_start_5 - place))) k2_3[n][e] = 0.f;
+              if (!(((n * 8 + e) * 64) < less(less(dim_n, n_start_5), place))) k2_3[n][e] = 0.f;
             }
           }
         }

@@ -6,8 +6,6 @@ DEV int floor_divide(int a, int b) { int q = a / b; return q * b != a && ((a < 0
 DEV int floor_modulo(int a, int b) { return a - floor_divide(a, b) * b; }
 DEV i64 floor_divide(i64 a, i64 b) { i64 q = a / b; return q * b != a && ((a < 0) != (b < 0)) ? q - 1 : q; }
 DEV i64 floor_modulo(i64 a, i64 b) { return a - floor_divide(a, b) * b; }
-// What a number known when compiling is compared with, and what lies beyond all of them at their end.
-DEV int narrowed(i64 x) { return x > 2147483647 ? 2147483647 : x < -2147483647 ? -2147483647 : (int)x; }
 // x / n for 0 <= x < 2^31 and n >= 1, given min(2^31 - 1, floor(2^31 / n)): the product is at most one too small.
 DEV int quotient(int x, int n, int reciprocal) {
   const int q = (int)multiply_high(2u * (u32)x, (u32)reciprocal);

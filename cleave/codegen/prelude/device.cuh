@@ -41,6 +41,8 @@ DEV float maximum(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "
 DEV float minimum(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
 DEV float shuffle_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 DEV u32 shuffle_xor_word(u32 x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+// a - b, and the least number where it is below that.
+DEV int less(int a, int b) { int y; asm("sub.sat.s32 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b)); return y; }
 DEV void warp_barrier() { __syncwarp(); }
 DEV void block_barrier() { __syncthreads(); }
 template <int THREADS> DEV void team_barrier(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 1), "n"(THREADS) : "memory"); }

@@ -73,6 +73,7 @@ DEV float log2_of(float x) { return log2f(x); }
 DEV float recip_of(float x) { return 1.f / x; }
 DEV float sqrt_of(float x) { return sqrtf(x); }
 DEV float rsqrt_of(float x) { return 1.f / sqrtf(x); }
+DEV int less(int a, int b) { const i64 y = (i64)a - b; return y > 2147483647 ? 2147483647 : y < -2147483647 - 1 ? -2147483647 - 1 : (int)y; }
 DEV float maximum(float a, float b) { return a != a || b != b ? NAN : fmaxf(a, b); }
 DEV float minimum(float a, float b) { return a != a || b != b ? NAN : fminf(a, b); }
 DEV float shuffle_xor(float x, int mask) {
