@@ -147,15 +147,11 @@ def _gathered(em: Emission, a: Ref, k: Axis, dtype: str) -> warpgroup.Operand:
     assert width is not None
     layout = em.layouts.get(a.name)
     operand = layout.operand if isinstance(layout, Rounded) and layout.dtype == dtype else a
-    address, printers = em.names.fresh("gathered"), dict[str, Printer]()
+    address = em.names.fresh("gathered")
     em.writer.line(f"const u32 {address} = {em.allot(em.block_rows * chunks * 16, ALIGNMENT)};")
     tile = SharedTile(address, None, k, chunks, dtype, (width // 16, em.block_rows))
-    low, high = (_element_of_half(em, operand, k, which, printers) for which in ("2 * h", "2 * h + 1"))
-    if not em.met:
-        em.writer.line(em.team.barrier)  # the matmul of the trip before has read it
-    with em.writer.unrolled("n", em.groups(k)), em.writer.unrolled("h", em.halves):
-        where = f"{address} + {tile.chunk('row + 8 * h', em.group_number(k))} + pair * 2"
-        em.writer.line(f"shared_write_word({where}, pack<{C_TYPES[dtype]}>({low}, {high}));")
+    # the matmul of the trip before has read it where all have met since
+    _write_rows(em, operand, k, tile, "" if em.met else em.team.barrier)
     em.writer.line("tensor_cores_may_read();")
     em.writer.line(em.team.barrier)
     rows = warpgroup.left(em, tile, k)
@@ -233,16 +229,23 @@ def _element(em: Emission, operand: Term, k: Axis, group: str, entry: int, print
 
 def _through_shared(em: Emission, operand: Term, k: Axis, dtype: str, name: str) -> _Left:
     """Each warp writes and reads its own rows, so the warp alone has to wait."""
-    chunks, printers = em.size(k) // 8, dict[str, Printer]()
-    tile = em.names.fresh("chain")
-    em.writer.line(f"const u32 {tile} = {em.allot_rows(em.block_rows * chunks * 16)};")
+    chunks, address = em.size(k) // 8, em.names.fresh("chain")
+    em.writer.line(f"const u32 {address} = {em.allot_rows(em.block_rows * chunks * 16)};")
+    tile = SharedTile(address, None, k, chunks, dtype)
+    _write_rows(em, operand, k, tile, "warp_barrier();")
+    em.writer.line("warp_barrier();")
+    return _Left(load_left(em, tile, k, name))
+
+
+def _write_rows(em: Emission, operand: Term, k: Axis, tile: SharedTile, free: str) -> None:
+    """What a thread has of computed rows goes into a tile; ``free``: a barrier before which others may read it."""
+    printers = dict[str, Printer]()
     low, high = (_element_of_half(em, operand, k, which, printers) for which in ("2 * h", "2 * h + 1"))
-    em.writer.line("warp_barrier();")
-    with em.writer.unrolled("n", chunks), em.writer.unrolled("h", em.halves):
-        address = f"{tile} + swizzle<{chunks}>(row + 8 * h, n) + pair * 2"
-        em.writer.line(f"shared_write_word({address}, pack<{C_TYPES[dtype]}>({low}, {high}));")
-    em.writer.line("warp_barrier();")
-    return _Left(load_left(em, SharedTile(tile, None, k, chunks, dtype), k, name))
+    if free:
+        em.writer.line(free)
+    with em.writer.unrolled("n", em.groups(k)), em.writer.unrolled("h", em.halves):
+        where = f"{tile.address} + {tile.chunk('row + 8 * h', em.group_number(k))} + pair * 2"
+        em.writer.line(f"shared_write_word({where}, pack<{C_TYPES[tile.dtype]}>({low}, {high}));")
 
 
 def _element_of_half(em: Emission, operand: Term, k: Axis, entry: str, printers: dict[str, Printer]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cleave.codegen.emission import Emission
-from cleave.codegen.expression import refs
 from cleave.codegen.layout import Fragment, Rounded, Scaled
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, free
-from cleave.tile.program import Accumulator, Contract, Let, Loop, Stmt, Store, TileTerm, Update, statements
+from cleave.tile.program import Accumulator, Contract, Let, Loop, Stmt, Store, TileTerm, Update, names_read, statements
 
 _IN_REGISTERS = (Fragment, Rounded, Scaled)
 
@@ -19,7 +18,10 @@ def ordered(body: Sequence[Stmt]) -> list[Stmt]:
     out = list(body)
     for s in body:
         if isinstance(s, Update) and isinstance(s.term, Reduce):
-            needed = {*refs(s.term), *(refs(s.accumulator.carry) if s.accumulator.carry is not None else ())}
+            needed = {
+                *names_read(s.term),
+                *(names_read(s.accumulator.carry) if s.accumulator.carry is not None else ()),
+            }
             at = out.index(s)
             last = max((n for n in range(at) if _defines(out[n]) & needed), default=-1)
             if last >= 0:
@@ -45,11 +47,11 @@ def read_before(s: Loop) -> set[str]:
     for inner in statements(s.body):
         match inner:
             case Let(_, _, term):
-                found.update(refs(term))
+                found.update(names_read(term))
             case Update(acc, term):
-                found.update(refs(term))
+                found.update(names_read(term))
                 if acc.carry is not None:
-                    found.update(set(refs(acc.carry)) - {acc.name + "~"})
+                    found.update(set(names_read(acc.carry)) - {acc.name + "~"})
             case _:
                 pass
     return found
@@ -64,7 +66,9 @@ def deferrable(em: Emission, c: Accumulator, s: Loop) -> bool:
         return False
     terms: list[TileTerm] = [i.term for i in statements(s.body) if isinstance(i, (Let, Update))]
     terms += [a.carry for a in s.accumulators if a is not c and a.carry is not None]
-    read = {n for t in terms for n in refs(t)} | {i.value.name for i in statements(s.body) if isinstance(i, Store)}
+    read = {n for t in terms for n in names_read(t)} | {
+        i.value.name for i in statements(s.body) if isinstance(i, Store)
+    }
     if read & {c.name, c.name + "~"}:
         return False
     own = [i for i in statements(s.body) if isinstance(i, Update) and i.accumulator.name == c.name]
@@ -78,7 +82,7 @@ def _scales(carry: Term, own: str) -> bool:
         case Ref(name, _):
             return name == own
         case Map("mul", (a, b)):
-            inside = [own in refs(a), own in refs(b)]
+            inside = [own in names_read(a), own in names_read(b)]
             return inside.count(True) == 1 and _scales(a if inside[0] else b, own)
         case _:
             return False
@@ -113,7 +117,7 @@ def _column_by_column(em: Emission, column: Axis, following: Sequence[Stmt], mad
     for i in following:
         match i:
             case Let(name, axes, term) if column in axes or column in _axes_of(term):
-                kept = [r for r in refs(term) if r not in fresh and isinstance(em.layouts.get(r), _IN_REGISTERS)]
+                kept = [r for r in names_read(term) if r not in fresh and isinstance(em.layouts.get(r), _IN_REGISTERS)]
                 along = [r for r in kept if column in em.lets[r].axes] if all(r in em.lets for r in kept) else kept
                 if isinstance(term, (Contract, Reduce)) or em.columns(axes) != [column] or along:
                     return False

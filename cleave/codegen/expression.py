@@ -22,7 +22,7 @@ from cleave.codegen.matrix import held_element
 from cleave.codegen.range import beyond_int, covered
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Ref, Term, Where, children, free
+from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Ref, Term, Where, free
 from cleave.ir.index import (
     And,
     Atom,
@@ -47,7 +47,7 @@ from cleave.ir.index import (
     pred_inputs,
     symbols_of,
 )
-from cleave.tile.program import Contract, TileTerm
+from cleave.tile.program import TileTerm
 
 _MAPS = {
     "add": "({} + {})",
@@ -449,12 +449,3 @@ def part_place(em: Emission, load: Load, part: ClusterPart, column: str, at: At)
     if rows and at.row is None:
         em.refuse("a part", rows)
     return part.place(index_text(em, load.indices[part.outer], at), em.turn, at.row if rows and at.row else "0", column)
-
-
-def refs(term: TileTerm) -> list[str]:
-    """Names that a tile term reads."""
-    if isinstance(term, Contract):
-        return [r.name for r in term.operands]
-    if isinstance(term, Ref):
-        return [term.name]
-    return [name for c in children(term) for name in refs(c)]

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from cleave.codegen.dependence import spreadable
 from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import Emission, aligned
-from cleave.codegen.expression import At, Printer, fragment_at, refs, row_at
+from cleave.codegen.expression import At, Printer, fragment_at, row_at
 from cleave.codegen.layout import Fragment, RowVector, SharedVector, Uniform
 from cleave.codegen.reduction import combine, identity
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Ref, Term
-from cleave.tile.program import Accumulator, Loop
+from cleave.tile.program import Accumulator, Loop, names_read
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _read_small(em: Emission, c: Accumulator, sides: _Sides) -> None:
 
 def _read_fragments(em: Emission, s: Loop, c: Accumulator, sides: dict[str, _Sides]) -> None:
     """Side w of the fragments that a carry reads, its own among them."""
-    needed = {f"{c.name}~", *refs(_carry(c))}
+    needed = {f"{c.name}~", *names_read(_carry(c))}
     for other in (o for o in s.accumulators if f"{o.name}~" in needed):
         layout = em.layouts[other.name]
         if not isinstance(layout, Fragment):

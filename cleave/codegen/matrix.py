@@ -40,13 +40,13 @@ def load_left(em: Emission, tile: SharedTile, k: Axis, target: str = "a") -> lis
     return lines
 
 
-def hold(em: Emission, name: str, k: Axis) -> None:
+def hold(em: Emission, name: str, k: Axis, wish: str = "words") -> None:
     """Keep the rows of a tile in registers until the statements of this scope end, if they are held nowhere yet."""
     tile = em.layouts[name]
     if name in em.held or not isinstance(tile, SharedTile):
         return
     em.need(name)
-    words = em.names.fresh(f"{name}_words")
+    words = em.names.fresh(f"{name}_{wish}")
     em.held[name] = Fragment(words, k)
     em.writer.line(f"u32 {words}[{em.size(k) // STEP}]{left_shape(em)};")
     with em.writer.unrolled("kk", em.size(k) // STEP):

@@ -538,9 +538,5 @@ def _hold(em: Emission, s: Loop, ring: Ring, whole: Team) -> None:
             continue
         if a.name in em.pending:
             em.landed(ring.open_groups, whole.barrier)
-        name = em.names.fresh(f"{a.name}_held")
-        em.writer.line(f"u32 {name}[{size // 16}]{matrix.left_shape(em)};")
-        with em.writer.unrolled("kk", size // 16):
-            em.writer.lines(matrix.load_left(em, layout, term.axis, f"{name}[kk]"))
-        em.held[a.name] = Fragment(name, term.axis)
+        matrix.hold(em, a.name, term.axis, "held")
         room -= taken

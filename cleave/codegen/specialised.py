@@ -24,7 +24,6 @@ from functools import partial
 from cleave.codegen import accumulator, bulk, contract, feed, grid, ring
 from cleave.codegen.dependence import ordered, read_before
 from cleave.codegen.emission import Emission, Roles
-from cleave.codegen.expression import refs
 from cleave.codegen.layout import Fragment, Rounded, RowVector, SharedTile
 from cleave.codegen.ring import Ring
 from cleave.codegen.team import warpgroup
@@ -34,7 +33,7 @@ from cleave.ir.graph import Reduce
 from cleave.ir.index import Index
 from cleave.target import SHARED_OF_THE_SYSTEM, Facts
 from cleave.tile.plan import Binding
-from cleave.tile.program import Contract, Let, Loop, Stmt, Store, TileTerm, Update, statements
+from cleave.tile.program import Contract, Let, Loop, Stmt, Store, TileTerm, Update, names_read, statements
 from cleave.tile.skeleton import LOADERS_REGISTERS
 
 NAME = "specialised"
@@ -118,7 +117,7 @@ def _names_read(s: Stmt) -> set[str]:
     inside = (s, *statements(s.body)) if isinstance(s, Loop) else (s,)
     terms: list[TileTerm] = [i.term for i in inside if isinstance(i, Let | Update)]
     terms += [c.carry for i in inside if isinstance(i, Loop) for c in i.accumulators if c.carry is not None]
-    return {i.value.name for i in inside if isinstance(i, Store)}.union(*(refs(t) for t in terms))
+    return {i.value.name for i in inside if isinstance(i, Store)}.union(*(names_read(t) for t in terms))
 
 
 def _walk(before: Mapping[str, bulk.Box], em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes) -> None:
@@ -180,7 +179,7 @@ def _release_held(em: Emission, held: _Held) -> None:
 
 def _groups(em: Emission, s: Loop, boxes: bulk.Boxes, overlap: _Overlap | None) -> tuple[bulk.Boxes, bulk.Boxes]:
     """Boxes that are read in their own trip only, and those that the late matmul reads."""
-    late = set[str]() if overlap is None else {_address(em, name) for name in refs(overlap.late.term)}
+    late = set[str]() if overlap is None else {_address(em, name) for name in names_read(overlap.late.term)}
     now = tuple(p for p in boxes.parts if p[1].address not in late)
     after = tuple(p for p in boxes.parts if p[1].address in late)
     slots, axis = boxes.slots, s.axis.name
@@ -268,7 +267,7 @@ def _issuing(em: Emission) -> Generator[None]:
 def _reads(em: Emission, statements: Sequence[Stmt], boxes: bulk.Boxes) -> bool:
     addresses = {layout.address for _, layout in boxes.parts}
     terms = [i.term for i in statements if isinstance(i, Let | Update)]
-    return any(_address(em, name) in addresses for term in terms for name in refs(term))
+    return any(_address(em, name) in addresses for term in terms for name in names_read(term))
 
 
 def _release(em: Emission, boxes: bulk.Boxes, slot: str) -> None:
@@ -334,8 +333,8 @@ def _overlap(em: Emission, s: Loop, r: Ring) -> _Overlap | None:
         return None  # rows that have to be cleared belong to the trip before
     names = {late.accumulator.name, f"{late.accumulator.name}~"}
     others = [c.carry for c in s.accumulators if c is not late.accumulator and c.carry is not None]
-    read = [n for i in s.body if isinstance(i, Let | Update) for n in refs(i.term)] + [
-        n for t in others for n in refs(t)
+    read = [n for i in s.body if isinstance(i, Let | Update) for n in names_read(i.term)] + [
+        n for t in others for n in names_read(t)
     ]
     return None if names & set(read) else _Overlap(first, late)
 
@@ -456,12 +455,12 @@ def _work_before(em: Emission, p: _Pipeline, term: Contract) -> None:
     matmul; what a store to memory needs it computes before, and a sum of all that the rows are made of needs all."""
     a, _ = contract.operands(em, term)
     layout = em.layouts.get(a.name)
-    sources = {*refs(layout.operand)} if isinstance(layout, Rounded) else {a.name}
+    sources = {*names_read(layout.operand)} if isinstance(layout, Rounded) else {a.name}
     for i in p.s.body:
         if not isinstance(i, Update) or not isinstance(i.term, Reduce) or i.accumulator.op != "sum":
             continue
         value = em.layouts.get(i.accumulator.name)
-        if sources & {*refs(i.term)} and isinstance(value, RowVector):
+        if sources & {*names_read(i.term)} and isinstance(value, RowVector):
             total = " + ".join(f"{value.name}[{h}]" for h in range(em.halves))
             em.writer.line(f"shared_write_float({p.apart} + thread * 4, {total});  // done before the wait")
             return

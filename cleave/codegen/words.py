@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from cleave.codegen import matrix
 from cleave.codegen.emission import C_TYPES, STORAGE_16, Emission
-from cleave.codegen.expression import At, exists, offset_text, refs
+from cleave.codegen.expression import At, exists, offset_text
 from cleave.codegen.layout import Fragment, Inline, SharedTile
 from cleave.codegen.range import multiple_of
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Term
 from cleave.ir.index import Position
+from cleave.tile.program import names_read
 
 
 def hold(em: Emission, term: Term, column: Axis) -> None:
     """What a term reads along the columns of a fragment, in words."""
     if em.lanes:
         return
-    for name in refs(term):
+    for name in names_read(term):
         match em.layouts.get(name):
             case SharedTile() as tile if _along(tile, column) and em.size(column) % matrix.STEP == 0:
                 if not em.is_divided(column) and column not in em.spread:

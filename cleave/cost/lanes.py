@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
-from cleave.cost.program import Counter, Work
+from cleave.cost.program import Counter, Work, program_work
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, free
 from cleave.ir.index import Position, axes_of
 from cleave.ir.op import DTYPES
 from cleave.tile.plan import Binding, Feed
-from cleave.tile.program import Let, Loop, Program, Stmt, Store, TileTerm, Update, statements
-from cleave.tile.same import column_loops, loaded_ahead, names_read, same_values
+from cleave.tile.program import Let, Loop, Program, Stmt, Store, TileTerm, Update, names_read, statements
+from cleave.tile.same import column_loops, loaded_ahead, same_values
 
 SCATTERED = 8
 """Times the bytes that elements which do not lie side by side take of the memory's transfers."""
@@ -32,6 +32,11 @@ JOIN_BYTES = 128
 def shared_row_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
     """What a program does at one shape; ``dims`` holds every symbol."""
     return _Counter(program, binding, dims, feed).count()
+
+
+def kernel_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed) -> Work:
+    """What a kernel does at one shape, whatever its threads share."""
+    return (shared_row_work if binding.lanes else program_work)(program, binding, dims, feed)
 
 
 class _Counter(Counter):

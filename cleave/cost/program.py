@@ -12,13 +12,25 @@ import numpy as np
 
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
-from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, children, walk
+from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, walk
 from cleave.ir.index import Index, Symbol, axes_of, evaluate, symbols_of
 from cleave.ir.op import DTYPES, MAPS
 from cleave.tile.box import ALIGNMENT as BOX_ALIGNMENT
 from cleave.tile.box import row_dimension
 from cleave.tile.plan import Binding, Feed
-from cleave.tile.program import Contract, Let, Loop, Program, Stmt, Store, TileTerm, Update, program_axes, statements
+from cleave.tile.program import (
+    Contract,
+    Let,
+    Loop,
+    Program,
+    Stmt,
+    Store,
+    TileTerm,
+    Update,
+    names_read,
+    program_axes,
+    statements,
+)
 from cleave.tile.skeleton import WARPGROUP
 
 SAMPLES = (0.1, 0.5, 0.9)
@@ -546,10 +558,7 @@ def _operations(term: Term) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _refs(term: TileTerm) -> frozenset[str]:
-    if isinstance(term, Contract):
-        return frozenset(r.name for r in term.operands)
-    found = [t for t in walk(term) if isinstance(t, Ref)] if children(term) or isinstance(term, Ref) else []
-    return frozenset(t.name.removesuffix("~") for t in found)
+    return frozenset(name.removesuffix("~") for name in names_read(term))
 
 
 def _representative_tables(program: Program, dims: Mapping[str, int]) -> dict[str, Any]:

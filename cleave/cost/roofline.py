@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from typing import Any
 
-from cleave.cost.lanes import shared_row_work
-from cleave.cost.program import Work, parts_bytes, program_work
+from cleave.cost.lanes import kernel_work
+from cleave.cost.program import Work, parts_bytes
 from cleave.cost.time import modelled
 from cleave.ir.index import evaluate
 from cleave.target import Facts
@@ -108,9 +108,7 @@ def _works(s: Schedule) -> list[Work]:
     """What the scheduler counted when it chose the schedule."""
     dims = {**s.shape, **s.bind}
     dims |= {c.symbol.name: int(evaluate(c.length, dims)) for c in s.chunks}
-    works = [
-        (shared_row_work if k.binding.lanes else program_work)(k.program, k.binding, dims, k.feed) for k in s.kernels
-    ]
+    works = [kernel_work(k.program, k.binding, dims, k.feed) for k in s.kernels]
     if s.merge == "cluster":
         first, second = s.kernels
         slices = divided_axes(first.program, first.binding, second.program, second.binding)

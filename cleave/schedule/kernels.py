@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from math import prod
 
-from cleave.cost.lanes import shared_row_work
-from cleave.cost.program import Work, parts_bytes, program_work
+from cleave.cost.lanes import kernel_work
+from cleave.cost.program import Work, parts_bytes
 from cleave.cost.time import modelled, refusal
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
@@ -268,8 +268,7 @@ def _costed(
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
     dims, feed = s.dims(chunk), r.feed(skeleton, binding)
-    count = shared_row_work if binding.lanes else program_work
-    work = count(lowered.program, binding, dims, feed)
+    work = kernel_work(lowered.program, binding, dims, feed)
     why_not = _feed_refusal(skeleton, binding, work) or refusal(work, r.target, binding)
     if why_not is not None:
         r.reject(why_not, skeleton.name)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from cleave.ir.graph import Map, Ref, walk
-from cleave.tile.program import Accumulator, Contract, Let, Loop, Stmt, Store, TileTerm, Update, statements
+from cleave.ir.graph import Map, Ref
+from cleave.tile.program import Contract, Let, Loop, Stmt, Store, Update, names_read, statements
 
 
 def continued(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -49,20 +49,10 @@ def _uses(body: tuple[Stmt, ...]) -> Counter[str]:
     for s in statements(body):
         match s:
             case Let(_, _, term) | Update(_, term):
-                found.update(_read(term))
+                found.update(names_read(term))
             case Loop(accumulators=accumulators):
-                for c in accumulators:
-                    found.update(_carried(c))
+                for c in (c.carry for c in accumulators if c.carry is not None):
+                    found.update(names_read(c))
             case Store(value=value):
                 found.update([value.name])
     return found
-
-
-def _carried(c: Accumulator) -> list[str]:
-    return [] if c.carry is None else _read(c.carry)
-
-
-def _read(term: TileTerm) -> list[str]:
-    if isinstance(term, Contract):
-        return [r.name for r in term.operands]
-    return [t.name.removesuffix("~") for t in walk(term) if isinstance(t, Ref)]

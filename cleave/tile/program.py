@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Input, Ref, Term
+from cleave.ir.graph import Input, Ref, Term, children
 from cleave.ir.index import Index, Pred
 from cleave.ir.intern import Interned, Node
 
@@ -44,6 +44,15 @@ class Contract(Node, metaclass=Interned):
 
 
 TileTerm = Term | Contract
+
+
+def names_read(term: TileTerm) -> list[str]:
+    """Values that a term reads, each as often as it does."""
+    if isinstance(term, Contract):
+        return [r.name for r in term.operands]
+    if isinstance(term, Ref):
+        return [term.name]
+    return [name for c in children(term) for name in names_read(c)]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cleave.ir.graph import Load, Ref, Term, children, free, rebuild, walk
+from cleave.ir.graph import Load, Ref, Term, children, free, rebuild
 from cleave.tile.plan import Binding
-from cleave.tile.program import Contract, Let, Loop, Program, TileTerm
+from cleave.tile.program import Contract, Let, Loop, Program, TileTerm, names_read
 
 MOST_HELD, FEW_HELD = 64, 32
 """Elements that a thread holds of what it has loaded ahead; and up to which that is worth it for what all rows share,
@@ -65,13 +65,6 @@ def _still(s: Loop) -> Iterator[Let]:
             running.add(let.name)
         else:
             yield let
-
-
-def names_read(term: TileTerm) -> frozenset[str]:
-    """Values that a tile term refers to."""
-    if isinstance(term, Contract):
-        return frozenset({term.left.name, term.right.name})
-    return frozenset(t.name for t in walk(term) if isinstance(t, Ref))
 
 
 def _named(term: TileTerm, found: dict[str, str]) -> TileTerm:

@@ -127,6 +127,15 @@ def test_a_product_that_is_read_twice_stays(rng: np.random.Generator) -> None:
     )
 
 
+def test_a_product_added_to_itself_is_one_product(rng: np.random.Generator) -> None:
+    twice = "sum(k, x[m, k] * w[k, n]) + sum(k, x[m, k] * w[k, n])"
+    text = SUMS.replace("k % 8, l % 8", "k = 32, l = 16").replace(SUMS[SUMS.index("tanh") :], twice + "\n")
+    text = "".join(line + "\n" for line in text.splitlines() if not line.startswith(("input y", "input v")))
+    plan = cases.kernel(text, "m grid, n grid", {"m": 64, "n": 32, "k": 32}, "m", warps=4)
+    case = Case(cases.schedule(text, plan), ({"m": 70},))
+    check(generate(case.schedule), case.schedule.graph, case, case.sizes[0], rng)
+
+
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
 def test_tanh_is_right_near_zero_and_far_from_it(scale: float, rng: np.random.Generator) -> None:
     text = parse_graph("""
