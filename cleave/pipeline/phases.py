@@ -63,14 +63,17 @@ def forced_schedules(
 
 def forced_choice(c: Candidate, target: Target, bind: Mapping[str, int], config: Config, forced: Forced) -> Choice:
     """The same, with what the schedules were chosen from."""
-    bases = {s.base for s in c.splits} | {s.count for s in c.splits}
-    asked = Asked(
+    return choose(c, target, bind, config, asked_of(forced).of(c))
+
+
+def asked_of(forced: Forced) -> Asked:
+    """As the scheduler is asked."""
+    return Asked(
         forced.tile or {},
         forced.skeleton,
-        forced.merge if c.splits else None,
-        {n: count for n, count in (forced.split or {}).items() if n in bases},
+        forced.merge,
+        forced.split or {},
         forced.feed,
         forced.multicast,
         forced.mma,
     )
-    return choose(c, target, bind, config, asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, get_args
 
@@ -39,6 +39,12 @@ class Forced:
     feed: Feed | None = None
     multicast: int = 1
     mma: Mma | None = None
+
+    def of(self, c: Candidate) -> Forced:
+        """What of it concerns a candidate: a merge and split counts are for those that have the split."""
+        names = {n for s in c.splits for n in (s.base, s.count)}
+        split = {n: count for n, count in self.split.items() if n in names}
+        return replace(self, merge=self.merge if c.splits else None, split=split)
 
 
 @dataclass

@@ -10,8 +10,9 @@ from itertools import islice
 from typing import Any
 
 from cleave.records import Outcome, Record
+from cleave.tune.plan import Planned
 from experiments.e01_ablation.config import Point
-from experiments.e01_ablation.plans import Planned, plan
+from experiments.e01_ablation.plans import plan
 from experiments.e01_ablation.point import Mode, check_point, time_point
 from experiments.tally import Tally
 

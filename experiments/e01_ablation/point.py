@@ -17,13 +17,13 @@ from cleave.ir.index import evaluate
 from cleave.records import Outcome, Record
 from cleave.runtime.timing import Contender, Timing, rotation, time_contenders
 from cleave.tile.plan import Schedule
+from cleave.tune.description import described, launches, microseconds, parts, row
+from cleave.tune.plan import Made, Planned
 from cleave.verify import Comparison, graph_tolerance
 from experiments.e01_ablation.baseline import Function, Given
 from experiments.e01_ablation.baselines import baselines
 from experiments.e01_ablation.config import Point
-from experiments.e01_ablation.plans import Made, Planned
 from experiments.metric import compare, reference
-from experiments.schedules import described, launches, microseconds, parts, row
 from experiments.tally import Checked
 
 BASELINE_ERROR = 2e-3

@@ -16,10 +16,10 @@ from cleave.pipeline import emit
 from cleave.records import Outcome, Record
 from cleave.runtime import cuda
 from cleave.tile.plan import Schedule
+from cleave.tune.description import described
 from cleave.verify import check_executable
 from experiments.e04_decode.config import GRID, LENGTHS, REPLAYED, TARGET, Operator, Shape
 from experiments.e04_decode.search import candidate_of
-from experiments.schedules import described
 from experiments.tally import Checked
 
 FROBENIUS = 1e-3

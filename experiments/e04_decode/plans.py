@@ -13,9 +13,11 @@ from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.plan import Feed, Schedule
 from cleave.tile.skeleton import SKELETONS
+from cleave.tune.description import microseconds, split_counts
+from cleave.tune.distinct import different, tiling
 from experiments.e04_decode.config import TARGET, Operator, Shape
 from experiments.e04_decode.search import candidate_of
-from experiments.schedules import compiled, different, microseconds, split_counts, tiling
+from experiments.schedules import compiled
 
 
 @dataclass(frozen=True)

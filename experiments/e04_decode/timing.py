@@ -16,9 +16,9 @@ from cleave.pipeline import emit
 from cleave.records import Outcome, Record
 from cleave.runtime.timing import Contender, Timing, rotation, time_contenders
 from cleave.tile.plan import Schedule
+from cleave.tune.description import described, row
 from experiments.e04_decode.config import Shape, Timed
 from experiments.e04_decode.plans import Planned
-from experiments.schedules import described, row
 from experiments.tally import Checked
 
 WHOLE_ERROR = 2e-3

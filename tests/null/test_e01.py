@@ -29,13 +29,15 @@ from cleave.runtime.timing import Contender, Timing
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.interp import run_schedule
+from cleave.tune.description import described, parts
+from cleave.tune.distinct import best
+from cleave.tune.plan import Made, Planned
 from experiments.e01_ablation import attention
 from experiments.e01_ablation.baselines import baselines
 from experiments.e01_ablation.config import GOALS, SETS, Point, file_of, points
-from experiments.e01_ablation.plans import Made, Planned, best, plan
+from experiments.e01_ablation.plans import plan
 from experiments.e01_ablation.point import Laboratory, checked, drawn, timed
 from experiments.e01_ablation.summary import Ratio, mean, measured_points, ratios, table
-from experiments.schedules import described, parts
 from experiments.tally import Checked
 
 torch = pytest.importorskip("torch")
@@ -287,7 +289,7 @@ class Inline(Executor):
 
 
 def test_plans_are_of_every_candidate_and_few_of_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.e01_ablation.plans.compile_many", lambda jobs, processes: [])
+    monkeypatch.setattr("cleave.tune.plan.compile_many", lambda jobs, processes: [])
     point = next(p for p in points(NINE) if p.name == "matmul decode m16")
     (found,) = plan(Inline(), [point], 6)
     assert len(found.tried) == 6 and all(m.source is not None for m in found.tried)
