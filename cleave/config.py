@@ -51,7 +51,8 @@ class Ablation:
     """What the scheduler and the search may do; everything on is the full system.
 
     algebra               rules beyond the input graph; off: the graph as written, no folds, no splits
-    iterative_tiling      reductions as loops over tiles; off: each reads its whole axis, kernels are cut between them
+    iterative_tiling      reductions as loops over tiles; off: each reads its whole axis, kernels are cut between them,
+                          and only what no block holds whole is a loop, of reductions that need nothing of one another
     horizontal_fusion     reductions that share producers in one loop
     layout_propagation    register chains from matmul to matmul; off: through shared memory
     split                 candidates with a split reduction

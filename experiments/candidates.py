@@ -6,18 +6,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cleave.candidate import Candidate, load_candidates, save_candidates
+from cleave.config import Config
 from cleave.errors import CleaveError
 from cleave.ir.graph import Graph
 
 
 def search_and_save(
-    graph: Graph, path: Path, sizes: Mapping[str, int] | None = None, weights: Iterable[str] = ()
+    graph: Graph,
+    path: Path,
+    sizes: Mapping[str, int] | None = None,
+    weights: Iterable[str] = (),
+    *,
+    config: Config | None = None,
 ) -> None:
-    """Search one graph, write its candidates, print one line. ``sizes`` and ``weights``: as in ``cleave.search``."""
+    """Search one graph, write its candidates, print one line. What else is given: as in ``cleave.search``."""
     from cleave.search import search
 
-    path.parent.mkdir(exist_ok=True)
-    found = search(graph, sizes=sizes, weights=weights)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = search(graph, sizes=sizes, weights=weights, config=config)
     save_candidates(found.candidates, path)
     print(f"{path.stem}: {found.report.stop}, {len(found.candidates)} candidates, {found.report.seconds.total:.2f} s")
 

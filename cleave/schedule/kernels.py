@@ -35,6 +35,7 @@ USUAL_CHUNK = 64
 """Tile of a chunk axis while none is chosen yet; only sizes of other axes are read off it."""
 
 
+TOO_LONG = "reductions too long to be read whole are loops, none of which needs the result of another"
 NO_ROWS = "no output has an axis for the rows of tiles (an extent of 1 is none): give it one of symbolic extent"
 
 
@@ -83,13 +84,21 @@ def kernels(s: Setting, piece: Piece) -> list[Kernel]:
 
 
 def _kernels(s: Setting, piece: Piece) -> list[Kernel]:
+    """With iterative tiling off a reduction that no block holds whole is a loop: cut as the pieces are, none needs the
+    result of another."""
+    if s.request.config.ablation.iterative_tiling:
+        return _tried(s, piece, tiled=True)
+    whole = _tried(s, piece, tiled=False)
+    return whole or [replaced(k, notes=(*k.notes, TOO_LONG)) for k in _tried(s, piece, tiled=True)]
+
+
+def _tried(s: Setting, piece: Piece, *, tiled: bool) -> list[Kernel]:
     """A later choice of rows is tried only if an earlier one gives none."""
     r = s.request
     sizes = r.sizes(s.dims(s.chunk or USUAL_CHUNK), s.fixed)
     out: list[Kernel] = []
     if not stored_axes(piece.graph.outputs):
         r.reject(NO_ROWS)
-    tiled = r.config.ablation.iterative_tiling
     for placement in placements(piece.graph, sizes, tiled=tiled):
         if out and placement.rank > out[0].placement.rank:
             _pass_over_rows(r, placement, out[0].placement)

@@ -36,7 +36,7 @@ def shared_row_bindings(
     vector, found = vector_elements(program), False
     for lanes, warps in _arrangements(placement, columns, sizes, skeleton, tile, vector):
         rows = {placement.rows[0]: 32 * warps // lanes} if placement.rows else {}
-        options = [_tiles(a, lanes * vector, vector, sizes, tile, divided=a in program.grid) for a in columns]
+        options = [_tiles(a, lanes * vector, vector, sizes, tile, program) for a in columns]
         for chosen in product(*options):
             tiles = {**dict.fromkeys(program.unit, 1), **rows, **dict(zip(columns, chosen, strict=True))}
             if all(tile.get(a.name, n) == n for a, n in tiles.items()):
@@ -73,12 +73,17 @@ def _arrangements(
 
 
 def _tiles(
-    a: Axis, width: int, vector: int, sizes: Sizes, tile: Mapping[str, int], *, divided: bool
+    a: Axis, width: int, vector: int, sizes: Sizes, tile: Mapping[str, int], program: Program
 ) -> tuple[int, ...]:
-    """Tiles of a column axis, of ``width`` elements for each vector of a thread: all of it if threads can hold it."""
-    if a.name in tile:
-        return (tile[a.name],) if tile[a.name] > 0 and tile[a.name] % width == 0 else ()
+    """Tiles of a column axis, of ``width`` elements for each vector of a thread: all of it if threads can hold it;
+    else a part, unless it has to be held whole."""
+    whole, divided = a in program.whole, a in program.grid
     vectors = max(-(-(sizes.extent(a) or UNKNOWN) // width), 1)
+    if a.name in tile:
+        fits = tile[a.name] > 0 and tile[a.name] % width == 0 and (not whole or tile[a.name] >= vectors * width)
+        return (tile[a.name],) if fits else ()
     if not divided and vectors * vector <= HELD:
         return (vectors * width,)
+    if whole:
+        return ()
     return tuple(dict.fromkeys(min(n // vector, vectors) * width for n in (DIVIDED if divided else AT_ONCE)))

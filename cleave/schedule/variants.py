@@ -46,7 +46,7 @@ class Variant:
 
 def variants(r: Request) -> Iterator[Variant]:
     if not r.config.ablation.iterative_tiling:
-        yield _untiled(r)
+        yield from _untiled(r)
     elif not r.candidate.splits:
         for partition in _partitions(r, Piece(r.candidate.graph, r.folds)):
             yield Variant(partition)
@@ -107,13 +107,18 @@ def _filling(r: Request, piece: Piece) -> set[int]:
     return {n for b in blocks for n in (units // b, 2 * units // b) if n > 0}
 
 
-def _untiled(r: Request) -> Variant:
-    """No loop over tiles: every reduction reads its whole axis, and what another reduction needs is stored."""
+def _untiled(r: Request) -> Iterator[Variant]:
+    """No loop over tiles: every reduction reads its whole axis, and what another reduction needs is stored; operands
+    that tiles compute again may be too."""
     c = r.candidate
     split = c.splits[0] if c.splits else None
     piece = Piece(c.graph, ()) if split is None else collapse(c, (), split)
     waves = waves_of_reductions(piece.graph)
-    return Variant(cut(piece, waves, c.splits, "reductions read whole, kernels cut between them"), "none", split)
+    yield Variant(cut(piece, waves, c.splits, "reductions read whole, kernels cut between them"), "none", split)
+    operands = computed_operands(structure(piece.graph).contractions)
+    if operands and _columns(r, piece.graph):
+        for partition in _tried(r, piece, [*waves, operands], "reductions read whole, kernels cut at operands too"):
+            yield Variant(partition, "none", split)
 
 
 def _partitions(r: Request, piece: Piece) -> Iterator[Partition]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from cleave.ir.graph import Graph
 from cleave.nn.operators import OPERATORS
 from cleave.nn.workloads import EXTENSION, NINE, Workload
+from experiments.e01_ablation.configurations import FULL, Configuration
 
 HERE = Path(__file__).parent
 CANDIDATES = HERE / "candidates"
@@ -48,10 +49,11 @@ SUBGRAPH_GOAL = 1.0
 
 @dataclass(frozen=True)
 class Point:
-    """A workload at one of its sizes."""
+    """A workload at one of its sizes, and the configuration that makes its schedules."""
 
     workload: Workload
     number: int
+    configuration: Configuration = FULL
 
     @cached_property
     def graph(self) -> Graph:
@@ -97,7 +99,16 @@ def points(workloads: tuple[Workload, ...]) -> tuple[Point, ...]:
     return tuple(Point(w, number) for w in workloads for number in range(len(w.sizes)))
 
 
-def file_of(workload: Workload) -> Path:
+ABLATED = {"prefill": (0, 2, 4), "decode": (0, -1)}
+"""Sizes of a workload at which configurations are compared, by phase: 256, 1024 and 4096 rows; 16 and 128."""
+
+
+def is_ablated(p: Point) -> bool:
+    return p.workload in NINE and p.number in {n % len(p.workload.sizes) for n in ABLATED[p.workload.phase]}
+
+
+def file_of(workload: Workload, configuration: Configuration = FULL) -> Path:
     """Where the candidates of a workload are."""
     words = str(workload).replace("(", " ").replace(")", " ").replace(",", " ").split()
-    return CANDIDATES / f"{'_'.join(words)}.json"
+    folder = CANDIDATES / configuration.name.replace(" ", "_") if configuration.is_searched else CANDIDATES
+    return folder / f"{'_'.join(words)}.json"

@@ -19,10 +19,16 @@ def candidates(path: Path) -> tuple[Candidate, ...]:
     return load_candidates(path)
 
 
+def candidates_of(point: Point) -> tuple[Candidate, ...]:
+    """Those that the point's configuration may use: without algebra the graph as it was written."""
+    found = candidates(file_of(point.workload, point.configuration))
+    return found if point.configuration.ablation.algebra else tuple(c for c in found if not c.steps)
+
+
 def plan(pool: Executor, points: Sequence[Point], tried: int) -> list[Planned]:
     """Plans of some points, in their order."""
     return plan_requests(pool, [request(p, tried) for p in points])
 
 
 def request(point: Point, tried: int) -> Request:
-    return Request(candidates(file_of(point.workload)), Target(TARGET), point.dims, tried)
+    return Request(candidates_of(point), Target(TARGET), point.dims, tried, point.configuration.config)

@@ -119,11 +119,11 @@ def checked(point: Point, planned: Planned, mode: Mode, lab: Laboratory) -> Chec
     made = planned.tried[0]
     bench = prepared(point, lab, sets=1)
     entered = Entered()
-    _enter_ours(entered, bench, [made], lab)
-    out.records += entered.records or [_record(bench, entered.ours[0], mode, planned)]
+    enter_ours(entered, bench, [made], lab)
+    out.records += entered.records or [contender_record(bench, entered.ours[0], mode, planned)]
     out.records[-1].details["unfused"] = planned.unfused
     out.lines.append(
-        f"{point.name:34} {out.records[-1].outcome} {_check_text(out.records[-1])} {_shown(made.schedule)}"
+        f"{point.name:34} {out.records[-1].outcome} {_check_text(out.records[-1])} {shown(made.schedule)}"
         + (f" | {planned.unfused}" if planned.unfused else "")
     )
     return out
@@ -133,7 +133,7 @@ def timed(point: Point, planned: Planned, mode: Mode, lab: Laboratory) -> Checke
     bench = prepared(point, lab)
     entered = Entered()
     _enter_theirs(entered, bench, mode, lab)
-    _enter_ours(entered, bench, planned.tried, lab)
+    enter_ours(entered, bench, planned.tried, lab)
     out = Checked(records=entered.records)
     if not entered.ours or not entered.theirs:
         missing = "schedule" if not entered.ours else "baseline"
@@ -141,11 +141,11 @@ def timed(point: Point, planned: Planned, mode: Mode, lab: Laboratory) -> Checke
         out.records.append(_failed(bench, mode, f"no {missing} is right", why))
         out.lines.append(f"{point.name:34} no {missing} is right: {why}")
         return out
-    trials = _tried(entered, bench, lab)
+    trials = brief_times(entered, bench, lab)
     last = _finalists(entered, trials)
     times = lab.time([Contender(e.name, e.calls) for e in last])
     best = min((e for e in last if e.made is not None), key=lambda e: times[e.name].median)
-    again = _again(bench, best)
+    again = check_again(bench, best)
     _write(out, bench, entered, {**trials, **times}, best, mode, planned, again)
     return out
 
@@ -218,13 +218,13 @@ def empty_outputs(bench: Bench, device: str) -> dict[str, Any]:
 # ---- contenders
 
 
-def _enter_ours(entered: Entered, bench: Bench, tried: Sequence[Made], lab: Laboratory) -> None:
+def enter_ours(entered: Entered, bench: Bench, tried: Sequence[Made], lab: Laboratory) -> None:
     """Schedules that are right; what is wrong with one is a row. Those of one shape write into the same outputs."""
     outputs = [empty_outputs(bench, lab.device) for _ in bench.sets]
     for number, made in enumerate(tried):
         name = f"schedule {number}"
         if made.source is None:
-            entered.records.append(_bad(bench, made, Outcome.COMPILE_FAILED, {"error": made.error}))
+            entered.records.append(bad_record(bench, made, Outcome.COMPILE_FAILED, {"error": made.error}))
             continue
         try:
             run = lab.executable(made)
@@ -233,16 +233,16 @@ def _enter_ours(entered: Entered, bench: Bench, tried: Sequence[Made], lab: Labo
             run(**bench.sets[0], out=outputs[0])
             found = bench.compared(0, outputs[0])
         except CleaveError as error:
-            entered.records.append(_bad(bench, made, Outcome.REFUSED, {"error": str(error)}))
+            entered.records.append(bad_record(bench, made, Outcome.REFUSED, {"error": str(error)}))
             continue
         if found.passed:
             calls = [partial(run, **x, out=out) for x, out in zip(bench.sets, outputs, strict=True)]
             entered.ours.append(Entrant(name, calls, found, made))
         else:
-            entered.records.append(_bad(bench, made, Outcome.WRONG, {"error": str(found)}))
+            entered.records.append(bad_record(bench, made, Outcome.WRONG, {"error": str(found)}))
 
 
-def _again(bench: Bench, best: Entrant) -> Comparison:
+def check_again(bench: Bench, best: Entrant) -> Comparison:
     """The check after timing, at another set: what many replays leave behind."""
     call = best.calls[-1]
     assert isinstance(call, partial)
@@ -256,23 +256,23 @@ def _again(bench: Bench, best: Entrant) -> Comparison:
 def _enter_theirs(entered: Entered, bench: Bench, mode: Mode, lab: Laboratory) -> None:
     """Baselines that torch can run and that are right, as they are and compiled."""
     workload = bench.point.workload
-    _forget_compiled()
+    forget_compiled()
     for name, baseline in baselines(workload.operator, workload.options, bench.dims).items():
         sets = [x if baseline.before is None else {**x, **baseline.before(x)} for x in bench.sets]
-        _enter(entered, bench, name, sets, baseline.run)
+        enter(entered, bench, name, sets, baseline.run)
         if baseline.compiled and mode != "off":
             title = "compile" if mode == "default" else mode
-            _enter(entered, bench, f"{title}: {name}", sets, lab.compiler(baseline.run, mode))
+            enter(entered, bench, f"{title}: {name}", sets, lab.compiler(baseline.run, mode))
 
 
-def _forget_compiled() -> None:
+def forget_compiled() -> None:
     """Functions of one text that were compiled for other shapes count against a limit of torch.compile."""
     import torch._dynamo
 
     torch._dynamo.reset()
 
 
-def _enter(entered: Entered, bench: Bench, name: str, sets: Sequence[Given], run: Function) -> None:
+def enter(entered: Entered, bench: Bench, name: str, sets: Sequence[Given], run: Function) -> None:
     names = [o.name for o in bench.point.graph.outputs]
     try:
         found = run(sets[0])
@@ -287,7 +287,7 @@ def _enter(entered: Entered, bench: Bench, name: str, sets: Sequence[Given], run
         entered.refused[name] = f"is wrong: {check}"
 
 
-def _tried(entered: Entered, bench: Bench, lab: Laboratory) -> Times:
+def brief_times(entered: Entered, bench: Bench, lab: Laboratory) -> Times:
     """A few samples of all. What can't be captured in a graph is left out, as long as others are left."""
     while True:
         every = {e.name: e for e in (*entered.ours, *entered.theirs)}
@@ -302,7 +302,7 @@ def _tried(entered: Entered, bench: Bench, lab: Laboratory) -> Times:
             if failed.made is None:
                 entered.refused[failed.name] = error.message
             else:
-                entered.records.append(_bad(bench, failed.made, Outcome.REFUSED, {"error": error.message}))
+                entered.records.append(bad_record(bench, failed.made, Outcome.REFUSED, {"error": error.message}))
 
 
 def _finalists(entered: Entered, trials: Times) -> list[Entrant]:
@@ -332,47 +332,54 @@ def _write(
     least = times[theirs.name].median
     for e in (*entered.ours, *entered.theirs):
         t = times[e.name]
-        record = _record(bench, e, mode, planned, title="cleave" if e is best else e.name, timing=t)
+        record = contender_record(bench, e, mode, planned, title="cleave" if e is best else e.name, timing=t)
         record.details.update(ratio=least / t.median, best_baseline=theirs.name, refused=dict(entered.refused))
         out.records.append(record)
     if not again.passed:
-        out.records.append(_bad(bench, best.made, Outcome.WRONG, {"error": f"after timing: {again}"}))
+        out.records.append(bad_record(bench, best.made, Outcome.WRONG, {"error": f"after timing: {again}"}))
     ours, goal = times[best.name].median, bench.point.goal
     asked = "" if goal is None else f" (goal {goal:g}{'' if least / ours >= goal else ', missed'})"
     assert best.made is not None
     out.lines.append(
         f"{bench.point.name:34} cleave {1e6 * ours:8.2f} us, {theirs.name} {1e6 * least:8.2f} us"
-        f" | ratio {least / ours:.3f}{asked} | {_shown(best.made.schedule)}"
+        f" | ratio {least / ours:.3f}{asked} | {shown(best.made.schedule)}"
     )
     out.lines += [
-        f"    {1e6 * times[e.name].median:9.2f} {e.name}{' ' + _shown(e.made.schedule) if e.made else ''}"
+        f"    {1e6 * times[e.name].median:9.2f} {e.name}{' ' + shown(e.made.schedule) if e.made else ''}"
         + (f" (modelled {microseconds(e.made.schedule):.1f})" if e.made else "")
         for e in sorted((*entered.ours, *entered.theirs), key=lambda e: times[e.name].median)
     ]
     out.lines += [f"    refused: {n}: {why}" for n, why in entered.refused.items()]
 
 
-def _record(
-    bench: Bench, e: Entrant, mode: Mode, planned: Planned, *, title: str = "cleave", timing: Timing | None = None
+def contender_record(
+    bench: Bench,
+    e: Entrant,
+    mode: Mode,
+    planned: Planned | None,
+    *,
+    title: str = "cleave",
+    timing: Timing | None = None,
 ) -> Record:
     details: dict[str, Any] = {} if timing is None else {"regime": timing.regime, "samples": len(timing.samples)}
     if e.made is not None:
         details |= {"kernels": len(parts(e.made.schedule)), "launches": launches(e.made.schedule)}
+    if e.made is not None and planned is not None:
         details |= {"fewest_kernels": dict(planned.fewest), "refused_candidates": list(planned.refused)}
     return Record(
         workload={**bench.point.row, "contender": title, "compile": mode, "cold": True},
         outcome=Outcome.OK,
         candidate={} if e.made is None else {"name": e.made.schedule.candidate},
-        schedule={} if e.made is None else {**row(e.made.schedule), "plan": _shown(e.made.schedule)},
+        schedule={} if e.made is None else {**row(e.made.schedule), "plan": shown(e.made.schedule)},
         check={"frobenius": e.check.frobenius, "worst": e.check.worst, "passed": e.check.passed},
         quantiles={} if timing is None else {q: 1e6 * v for q, v in timing.as_dict().items() if q.startswith("q")},
         details=details,
     )
 
 
-def _bad(bench: Bench, made: Made | None, outcome: Outcome, check: dict[str, Any]) -> Record:
-    shown = "" if made is None else _shown(made.schedule)
-    return Record(workload={**bench.point.row, "schedule": shown}, outcome=outcome, check=check)
+def bad_record(bench: Bench, made: Made | None, outcome: Outcome, check: dict[str, Any]) -> Record:
+    plan = "" if made is None else shown(made.schedule)
+    return Record(workload={**bench.point.row, "schedule": plan}, outcome=outcome, check=check)
 
 
 def _failed(bench: Bench, mode: Mode, what: str, why: str) -> Record:
@@ -380,7 +387,7 @@ def _failed(bench: Bench, mode: Mode, what: str, why: str) -> Record:
     return Record(workload=row, outcome=Outcome.REFUSED, check={"error": f"{what}: {why}"})
 
 
-def _shown(s: Schedule) -> str:
+def shown(s: Schedule) -> str:
     return f"{s.candidate}: {described(s)}"
 
 

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,11 +16,12 @@ from typing import Any
 from cleave.environment import environment
 from cleave.errors import CleaveError
 from cleave.records import Record, read
-from experiments.e01_ablation.config import RECORDS, SETS, Point, points
+from experiments.e01_ablation.ablation_summary import ablation_table, shares
+from experiments.e01_ablation.config import RECORDS, SETS, Point, is_ablated, points
 from experiments.e01_ablation.summary import measured_points, ratios, table
 from experiments.tally import Tally
 
-PARTS = ("times", "checks")
+PARTS = ("times", "checks", "ablations")
 MODES = ("off", "default", "max-autotune")
 
 
@@ -50,13 +51,21 @@ def _part(
     from experiments.e01_ablation.loop import Loop, run_points
 
     checks = part == "checks"
-    loop = Loop(part, "off" if checks else options.compile, 1 if checks else options.tried, tally, pool, worker)
+    mode = options.compile if part == "times" else "off"
+    loop = Loop(part, mode, 1 if checks else options.tried, tally, pool, worker)
+    chosen = [p for p in chosen if part != "ablations" or is_ablated(p)]
+    if not chosen:
+        raise CleaveError(f"--parts {part}: no chosen point is one of those at which configurations are compared")
     stamp = tally.environment["commit"]
     done = measured_points(_records(loop.file), stamp, loop.mode) if options.resume else set[str]()
     lines = run_points(loop, [p for p in chosen if p.name not in done])
     if checks:
         return lines or ["the model's first choice is the most fused one at every point"]
-    return [*lines, *table(ratios(_records(loop.file), stamp))]
+    return [*lines, *_added_up(part, _records(loop.file), stamp)]
+
+
+def _added_up(part: str, records: Sequence[Record], stamp: Mapping[str, object] | None) -> list[str]:
+    return ablation_table(shares(records, stamp)) if part == "ablations" else table(ratios(records, stamp))
 
 
 def _records(file: str) -> list[Record]:
@@ -74,12 +83,14 @@ def _relative(path: Path) -> str:
 
 
 def report() -> int:
-    """Print what the records of the commit that was measured last add up to."""
-    records = _records("times.jsonl")
-    if not records:
+    """Print what the records of the commit that was measured last add up to, of every part that has any."""
+    found = {part: _records(f"{part}.jsonl") for part in ("times", "ablations")}
+    if not any(found.values()):
         raise CleaveError(f"no records: {_relative(RECORDS / 'times.jsonl')} is not there")
-    stamp = records[-1].environment["commit"]
-    print("\n".join([f"commit {stamp and stamp['id']}", *table(ratios(records, stamp))]))
+    for part, records in found.items():
+        if records:
+            stamp = records[-1].environment["commit"]
+            print("\n".join([f"{part} of commit {stamp and stamp['id']}", *_added_up(part, records, stamp)]))
     return 0
 
 

@@ -20,6 +20,7 @@ from cleave.ir.graph import Graph
 from cleave.ir.instance import draw_inputs
 from cleave.ir.interp import interpret
 from cleave.schedule import schedule
+from cleave.schedule.kernels import TOO_LONG
 from cleave.search import search
 from cleave.tile.interp import run_schedule
 from cleave.tile.plan import Schedule
@@ -91,6 +92,24 @@ def test_iterative_tiling_off_reads_reductions_whole(rng: Generator) -> None:
     whole = {a.name for k in made.schedule.kernels for a in k.program.whole}
     assert "t" in whole and any(str(p).startswith("dim.t <= ") for p in made.schedule.constraints)
     assert is_right(made, rng)
+
+
+LONG = {**PREFILL, "t": 700}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("off", [("iterative_tiling",), ("algebra", "iterative_tiling")])
+def test_a_reduction_that_no_block_holds_is_a_loop_of_its_own_kernel(
+    rng: Generator, off: tuple[str, ...], arch: str
+) -> None:
+    """What one reduction needs of another still lies in memory: nothing is restated. The emitted text is right."""
+    made = generated("mha", LONG, *off, arch=arch)
+    assert made.loops and made.restated == 0 and len(made.schedule.kernels) == 2 + len(off)
+    assert any(TOO_LONG in k.notes for k in made.schedule.kernels)
+    assert is_right(made, rng)
+    x = draw_inputs(made.graph, made.dims, rng)
+    got = emulate(generate(made.schedule), x)["out"]
+    np.testing.assert_allclose(got, interpret(made.graph, x)["out"], rtol=1e-2, atol=2e-3)
 
 
 def test_both_off_stores_every_reduction_of_the_graph_as_written(rng: Generator) -> None:

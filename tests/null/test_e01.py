@@ -8,11 +8,9 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,27 +18,24 @@ import numpy as np
 import pytest
 
 import experiments.e01_ablation.run as runner
-from cleave.candidate import as_written
 from cleave.errors import CleaveError, LaunchError
 from cleave.ir.interp import interpret
 from cleave.nn.workloads import EXTENSION, NINE, Workload
 from cleave.records import Outcome, Record, append, read
 from cleave.runtime.timing import Contender, Timing
-from cleave.schedule import schedule
-from cleave.target import Target
-from cleave.tile.interp import run_schedule
-from cleave.tune.description import described, parts
-from cleave.tune.distinct import best
+from cleave.tune.description import described
 from cleave.tune.plan import Made, Planned
 from experiments.e01_ablation import attention
 from experiments.e01_ablation.baselines import baselines
 from experiments.e01_ablation.config import GOALS, SETS, Point, file_of, points
 from experiments.e01_ablation.plans import plan
-from experiments.e01_ablation.point import Laboratory, checked, drawn, timed
+from experiments.e01_ablation.point import checked, drawn, timed
 from experiments.e01_ablation.summary import Ratio, mean, measured_points, ratios, table
-from experiments.tally import Checked
+from tests.null.e01_laboratory import RIGHT, Inline, clock, laboratory, machine, on_the_interpreter, planned
 
 torch = pytest.importorskip("torch")
+
+__all__ = ["machine"]  # a fixture
 
 ROOT = Path(__file__).parents[2]
 
@@ -151,38 +146,6 @@ def test_an_option_without_a_baseline_is_refused() -> None:
 
 # ---- a point
 
-ROWS = tuple({"m": m, "k": 48, "n": 24} for m in (20, 5))
-RIGHT = Workload("softmax_matmul", "decode", "softmax_matmul", ROWS)
-
-
-def planned(point: Point, count: int = 2) -> Planned:
-    found = best(schedule(as_written(point.graph), Target("sm_90a"), point.dims), count)
-    return Planned(tuple(Made(s, SimpleNamespace()) for s in found), {"as written": min(len(parts(s)) for s in found)})  # type: ignore[arg-type]
-
-
-def on_the_interpreter(made: Made) -> Callable[..., None]:
-    def run(out: Mapping[str, Any], **inputs: Any) -> None:
-        dims = {"m": inputs["x"].shape[0], "k": 48, "n": 24}
-        found = run_schedule(made.schedule, {n: x.numpy() for n, x in inputs.items()}, dims, rounding="storage")
-        for name, x in out.items():
-            x.copy_(torch.from_numpy(found[name]))
-
-    return run
-
-
-def clock(seconds: Mapping[str, float]) -> Callable[..., dict[str, Timing]]:
-    def time_contenders(contenders: Sequence[Contender], *, samples: int = 20) -> dict[str, Timing]:
-        for c in contenders:
-            for call in c.calls:
-                call()
-        return {c.name: Timing(c.name, "burst", 1, (seconds.get(c.name, 9e-6),) * samples) for c in contenders}
-
-    return time_contenders
-
-
-def laboratory(seconds: Mapping[str, float], **more: Any) -> Laboratory:
-    return replace(Laboratory("cpu", on_the_interpreter, clock(seconds), lambda run, mode: run, 2), **more)
-
 
 def test_a_point_is_checked_and_timed() -> None:
     point = Point(RIGHT, 0)
@@ -281,13 +244,6 @@ def test_a_check_says_what_is_not_fused() -> None:
 # ---- plans
 
 
-class Inline(Executor):
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
-
-
 def test_plans_are_of_every_candidate_and_few_of_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cleave.tune.plan.compile_many", lambda jobs, processes: [])
     point = next(p for p in points(NINE) if p.name == "matmul decode m16")
@@ -343,48 +299,6 @@ def test_points_are_resumed_by_commit_and_mode() -> None:
     assert measured_points(records, {"id": "1", "dirty": True}, "off") == set()
 
 
-class FakeWorker:
-    """Every job gives one record of its point, but for a schedule that crashes, and torch.compile at one point."""
-
-    def __enter__(self) -> FakeWorker:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def run(self, job: Any, point: Point, plans: Planned, mode: str, *, seconds: float) -> Any:
-        from cleave.runtime.watchdog import Limited
-        from cleave.runtime.watchdog import Outcome as Ended
-
-        hangs = point.name.endswith("m512") and mode == "default" and job.__name__ == "time_point"
-        if hangs or "crashes" in plans.tried:
-            return Limited(Ended.CRASHED, message="a signal")
-        made = Record(
-            workload={**point.row, "compile": mode, "contender": "cleave"},
-            outcome=Outcome.OK,
-            quantiles={"q50": 1.0},
-            details={"ratio": 2.0},
-        )
-        return Limited(Ended.OK, Checked([made], [f"{point.name} ratio 2.000", "    more"]), seconds=1.0)
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without a GPU that says that it has one."""
-    import cleave.runtime.device
-    import cleave.runtime.watchdog
-    import experiments.e01_ablation.loop as loop
-
-    properties = SimpleNamespace(as_dict=lambda: {"name": "a GPU"})
-    monkeypatch.setattr(cleave.runtime.device, "properties", lambda: properties)
-    monkeypatch.setattr(cleave.runtime.watchdog, "Worker", FakeWorker)
-    monkeypatch.setattr(loop, "plan", lambda pool, batch, tried: [Planned(("sound",), {}) for _ in batch])  # type: ignore[arg-type]
-    monkeypatch.setattr(Planned, "unfused", property(lambda _: "two kernels"))
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda mp_context: FakeWorker())
-    monkeypatch.setattr(runner, "RECORDS", tmp_path)
-    monkeypatch.setattr(runner, "_relative", lambda path: "records")
-    return tmp_path
-
-
 def names(path: Path) -> list[str]:
     return [r.workload["point"] for r in read(path)]
 
@@ -436,7 +350,7 @@ def test_a_report_is_of_the_commit_that_was_measured_last(machine: Path, capsys:
     append(machine / "times.jsonl", replace_commit(row("a2", 2.0), "2"))
     assert runner.main(["report"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "commit 2" and said[1].startswith("nine: 1 points")
+    assert said[0] == "times of commit 2" and said[1].startswith("nine: 1 points")
 
 
 def replace_commit(r: Record, name: str) -> Record:
@@ -462,7 +376,7 @@ def test_checks_end_with_what_is_not_fused(machine: Path, capsys: pytest.Capture
     [
         (["measure", "--points", "("], "e01: --points '(': "),
         (["measure", "--points", "nothing"], "e01: --points 'nothing': no point's name has it; one is 'matmul prefill"),
-        (["measure", "--parts", "all"], "e01: parts 'all': allowed are times, checks"),
+        (["measure", "--parts", "all"], "e01: parts 'all': allowed are times, checks, ablations"),
         (["measure", "--tried", "0"], "e01: tried 0: allowed is >= 1"),
     ],
 )
