@@ -18,6 +18,7 @@ from cleave.errors import CleaveError
 from cleave.records import Record, read
 from experiments.e01_ablation.ablation_summary import ablation_table, shares
 from experiments.e01_ablation.config import RECORDS, SETS, Point, is_ablated, points
+from experiments.e01_ablation.rank import orders, rank_table
 from experiments.e01_ablation.summary import measured_points, ratios, table
 from experiments.tally import Tally
 
@@ -65,7 +66,9 @@ def _part(
 
 
 def _added_up(part: str, records: Sequence[Record], stamp: Mapping[str, object] | None) -> list[str]:
-    return ablation_table(shares(records, stamp)) if part == "ablations" else table(ratios(records, stamp))
+    if part == "ablations":
+        return ablation_table(shares(records, stamp))
+    return [*rank_table(orders(records, stamp)), *table(ratios(records, stamp))]
 
 
 def _records(file: str) -> list[Record]:

@@ -7,20 +7,23 @@ from dataclasses import dataclass
 from math import exp, log
 
 from cleave.records import Outcome, Record
-from experiments.e01_ablation.config import MEAN_GOAL, SUBGRAPH_GOAL
+from experiments.e01_ablation.config import MEAN_GOAL, SETS, SUBGRAPH_GOAL, points
+from experiments.e01_ablation.reach import reach
 
 PHASES = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Time of the best baseline over ours at one point."""
+    """Time of the best baseline over ours at one point; ``microseconds``: ours, at the median."""
 
     point: str
     subgraph: str
     phase: str
     nine: bool
     value: float
+    microseconds: float = 0.0
+    baseline: str = ""
 
 
 def is_of(r: Record, commit: Mapping[str, object] | None) -> bool:
@@ -40,7 +43,9 @@ def ratios(records: Iterable[Record], commit: Mapping[str, object] | None) -> li
     for r in records:
         w = r.workload
         if w.get("contender") == "cleave" and r.outcome is Outcome.OK and r.quantiles and is_of(r, commit):
-            made = Ratio(w["point"], w["subgraph"], w["phase"], w["nine"], r.details["ratio"])
+            best_baseline = r.details.get("best_baseline", "")
+            place = w["point"], w["subgraph"], w["phase"], w["nine"]
+            made = Ratio(*place, r.details["ratio"], r.quantiles["q50"], best_baseline)
             newest[w["point"], w["compile"]] = made
     for made in newest.values():
         if made.point not in best or made.value < best[made.point].value:
@@ -55,27 +60,35 @@ def mean(values: Iterable[float]) -> float:
 
 
 def table(found: Sequence[Ratio]) -> list[str]:
-    """Means of subgraphs, and over them: prefill, decode, both."""
+    """Means of subgraphs, and over them: prefill, decode, both; of the nine also what share of ``reach`` that is."""
     lines: list[str] = []
     for title, chosen in (("nine", [r for r in found if r.nine]), ("extension", [r for r in found if not r.nine])):
         if chosen:
             lines += _lines(title, chosen)
-    return lines
+    return [*lines, *missed_goals(found)]
+
+
+def missed_goals(found: Sequence[Ratio]) -> list[str]:
+    """Points whose own goal is not met, a line each."""
+    goals = {p.name: p.goal for p in points(SETS["all"])}
+    short = [(r, goals.get(r.point)) for r in found]
+    return [f"missed: {r.point}: {r.value:.3f}, goal {goal:g}" for r, goal in short if goal and r.value < goal]
 
 
 def _lines(title: str, found: Sequence[Ratio]) -> list[str]:
     names = list(dict.fromkeys(r.subgraph for r in found))
     lines = [f"{title}: {len(found)} points; best baseline / cleave, geometric means"]
-    lines.append(f"{'':22}" + "".join(f"{phase:>9}" for phase in (*PHASES, "all")))
+    share = shares_of_reach(found)
+    lines.append(f"{'':22}" + "".join(f"{phase:>9}" for phase in (*PHASES, "all")) + f"{'reach':>8}" * bool(share))
     for name in names:
         own = [r for r in found if r.subgraph == name]
         missed = ", missed" if mean(r.value for r in own) < SUBGRAPH_GOAL else ""
-        lines.append(f"{name:22}" + _columns([own], missed))
+        lines.append(f"{name:22}" + _columns([own], _reached([own], share) + missed))
     groups = [[r for r in found if r.subgraph == name] for name in names]
     whole = mean(mean(r.value for r in own) for own in groups)
     missed = ", missed" if title == "nine" and whole < MEAN_GOAL else ""
     goal = f" (goal {MEAN_GOAL:g}{missed})" if title == "nine" else ""
-    lines.append(f"{'over subgraphs':22}" + _columns(groups, goal))
+    lines.append(f"{'over subgraphs':22}" + _columns(groups, _reached(groups, share) + goal))
     return lines
 
 
@@ -87,3 +100,17 @@ def _columns(groups: Sequence[Sequence[Ratio]], remark: str) -> str:
         values = [mean(own) for own in kept if own]
         cells.append(f"{mean(values):9.3f}" if values else f"{'-':>9}")
     return "".join(cells) + remark
+
+
+def shares_of_reach(found: Sequence[Ratio]) -> dict[str, float]:
+    """By point of the nine: what one plain kernel would need, as a share of our time."""
+    wanted = {r.point: r.microseconds for r in found if r.nine and r.microseconds}
+    return {p.name: reach(p) / wanted[p.name] for p in points(SETS["nine"]) if p.name in wanted}
+
+
+def _reached(groups: Sequence[Sequence[Ratio]], share: Mapping[str, float]) -> str:
+    if not share:
+        return ""
+    known = [[share[r.point] for r in own if r.point in share] for own in groups]
+    values = [mean(own) for own in known if own]
+    return f"{mean(values):8.2f}" if values else f"{'-':>8}"

@@ -30,6 +30,8 @@ from experiments.e01_ablation.baselines import baselines
 from experiments.e01_ablation.config import GOALS, SETS, Point, file_of, points
 from experiments.e01_ablation.plans import plan
 from experiments.e01_ablation.point import checked, drawn, timed
+from experiments.e01_ablation.rank import orders, rank_table, ranks, spearman
+from experiments.e01_ablation.reach import reach, read_microseconds
 from experiments.e01_ablation.summary import Ratio, mean, measured_points, ratios, table
 from tests.null.e01_laboratory import RIGHT, Inline, clock, laboratory, machine, on_the_interpreter, planned
 
@@ -290,6 +292,70 @@ def test_means_are_over_subgraphs_of_means_over_points() -> None:
 def test_a_mean_below_one_is_missed() -> None:
     (*_, own, whole) = table([Ratio("a1", "a", "prefill", True, 0.9)])
     assert own.endswith(", missed") and whole.endswith("(goal 1.6, missed)")
+
+
+def test_goals_of_points_that_are_missed_are_listed() -> None:
+    found = [Ratio(f"mla decode t{t}", "mla", "decode", True, value, 50.0) for t, value in ((1024, 1.7), (4096, 1.9))]
+    *lines, missed = table(found)
+    assert missed == "missed: mla decode t1024: 1.700, goal 1.8" and not any(
+        line.startswith("missed") for line in lines
+    )
+
+
+def test_tables_say_what_share_of_reach_is_reached() -> None:
+    """One plain kernel needs 47.4 us for the matmuls of MLA in decode at 1024 keys: 36.5 GFLOP."""
+    lines = table([Ratio("mla decode t1024", "mla", "decode", True, 2.0, 94.8)])
+    assert lines[1].split() == ["prefill", "decode", "all", "reach"]
+    assert lines[2].split() == ["mla", "-", "2.000", "2.000", "0.50"] and lines[3].split()[5] == "0.50"
+
+
+@pytest.mark.parametrize(
+    ("name", "microseconds"),
+    [
+        ("matmul prefill m4096", 178.3),
+        ("matmul_matmul prefill s1024", 11.4),  # reassociated: its bytes
+        ("matmul_rowsum decode m16", 2.2),
+        ("swiglu decode m16", 53.3),
+        ("gqa d128 decode s128", 11.1),
+        ("mla prefill s256", 111.4),
+        ("mla decode t4096", 189.4),
+    ],
+)
+def test_reach_is_of_bytes_or_of_matmuls(name: str, microseconds: float) -> None:
+    assert reach(next(p for p in points(NINE) if p.name == name)) == pytest.approx(microseconds, abs=0.1)
+
+
+def test_reads_beyond_what_was_measured_go_on_as_before() -> None:
+    assert [read_microseconds(mb) for mb in (0.0, 2.0, 806.0)] == pytest.approx([2.15, 2.5, 119 + 58.6])
+
+
+# ---- order
+
+
+def test_ranks_of_equal_values_are_shared() -> None:
+    assert list(ranks([3.0, 1.0, 3.0, 2.0])) == [2.5, 0.0, 2.5, 1.0]
+    assert spearman([1, 2, 3, 4], [10, 20, 40, 30]) == pytest.approx(0.8)
+    assert spearman([1, 2], [5, 5]) is None and spearman([1, 2, 3], [9, 4, 1]) == pytest.approx(-1)
+
+
+def test_an_order_is_of_the_schedules_of_a_point() -> None:
+    commit = {"id": "1", "dirty": False}
+
+    def schedule_row(plan: str, modelled: float, measured: float, point: str = "matmul decode m16") -> Record:
+        r = row(point, 1.0)
+        return msgspec.structs.replace(r, schedule={"plan": plan, "modelled_us": modelled}, quantiles={"q50": measured})
+
+    times = enumerate([9.0, 8.0, 7.0, 6.0, 5.0, 1.0, 4.0])
+    records = [schedule_row("a", 9.0, 1.0), *(schedule_row("abcdefg"[n], n + 1.0, t) for n, t in times)]
+    records.append(schedule_row("a", 1.0, 1.0, "matmul decode m32"))  # alone
+    (found,) = orders(records, commit)
+    assert found.workload == "matmul decode" and found.modelled == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
+    assert found.place == 5 and found.correlation == pytest.approx(-27 / 28)
+    lines = rank_table([found])
+    assert lines[2].split() == ["matmul", "decode", "1", "7.0", "-0.96", "0", "of", "1"]
+    fewer = replace(found, modelled=found.modelled[-5:], measured=found.measured[-5:])
+    assert rank_table([fewer])[-1].endswith("no more than 5 were tried")
+    assert rank_table([]) == [] and orders(records, None) == []
 
 
 def test_points_are_resumed_by_commit_and_mode() -> None:
