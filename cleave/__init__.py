@@ -2,6 +2,7 @@
 
     dims, trace, ops, nn, from_torch           make graphs
     search, verify, schedule, emit, optimize   the phases, and all of them in order
+    tune, replay                               schedules chosen by measuring; one that was pinned
     export                                     graphs and candidates as programs of PyTorch and ONNX
     explain, equal                             how candidates follow from a graph; are two graphs equal, and why
     Rulebook, Target, Config, load             rules, GPUs, settings, saved results
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from cleave.schedule import schedule as schedule
     from cleave.search import search as search
     from cleave.target import Target as Target
+    from cleave.tune import replay as replay
+    from cleave.tune import tune as tune
     from cleave.verify import verify as verify
 
 __version__ = "0.1.0"
@@ -52,6 +55,8 @@ PUBLIC = {
     "schedule": "cleave.schedule:schedule",
     "emit": "cleave.pipeline:emit",
     "optimize": "cleave.pipeline:optimize",
+    "tune": "cleave.tune:tune",
+    "replay": "cleave.tune:replay",
     "explain": "cleave.pipeline:explain",
     "equal": "cleave.pipeline:equal",
     "load": "cleave.pipeline:load",
@@ -64,7 +69,7 @@ PUBLIC = {
 }
 """Where each public name is found: a module, or ``module:name``."""
 
-PHASES = frozenset({"search", "verify", "schedule"})
+PHASES = frozenset({"search", "verify", "schedule", "tune"})
 """Public functions that are called like the folder that they come from."""
 
 
@@ -129,10 +134,12 @@ __all__ = [
     "nn",
     "ops",
     "optimize",
+    "replay",
     "schedule",
     "search",
     "testing",
     "trace",
+    "tune",
     "verify",
 ]
 

@@ -2,8 +2,9 @@
 
     Record ::= workload, candidate, schedule, outcome, check, quantiles, environment, time, details
 
-One record is one line, written under a lock with one call, so that several processes may append to one file and lose
-nothing. A line that a crash cut off is closed by the next append, and named by its number when the file is read.
+Records are lines, written under a lock with one call, so that several processes may append to one file and lose
+nothing. A line that a crash cut off is closed by the next append, and named by its number when the file is read;
+``mend`` removes it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import fcntl
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -76,15 +78,53 @@ def stamped(record: Record, gpu: Mapping[str, Any] | None = None) -> Record:
 
 def append(path: str | Path, record: Record, gpu: Mapping[str, Any] | None = None) -> None:
     """Add one stamped line to a file, which is made with its folder if it does not exist."""
-    line = msgspec.json.encode(stamped(record, gpu)) + b"\n"
+    append_all(path, [record], gpu)
+
+
+def append_all(path: str | Path, records: Sequence[Record], gpu: Mapping[str, Any] | None = None) -> None:
+    """Add stamped lines, one after another. Errors: a file that can't be written."""
+    lines = b"".join(msgspec.json.encode(stamped(r, gpu)) + b"\n" for r in records)
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(target, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(target, os.O_RDWR | os.O_CREAT | os.O_APPEND) as handle:
+            _write_all(handle, b"\n" + lines if _is_cut_off(handle) else lines)
+    except OSError as error:
+        raise SavedFileError(f"can't be written: {error.strerror}", location=str(path)) from None
+
+
+def mend(path: str | Path) -> None:
+    """Remove what a crash cut off at the end of a file, with a warning: what it was about is measured again.
+
+    Errors: a file that can't be written.
+    """
+    target = Path(path)
+    try:
+        if not target.exists():
+            return
+        with _locked(target, os.O_RDWR) as handle:
+            _remove_cut_off(handle, target)
+    except OSError as error:
+        raise SavedFileError(f"can't be written: {error.strerror}", location=str(path)) from None
+
+
+def _remove_cut_off(handle: int, target: Path) -> None:
+    if not _is_cut_off(handle):
+        return
+    content = target.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    number = content.count(b"\n") + 1
+    if _decoded(content[whole:], f"{target.name}:{number}") is None:
+        os.ftruncate(handle, whole)
+
+
+@contextmanager
+def _locked(target: Path, flags: int) -> Generator[int]:
+    """The handle of a file that nobody else writes meanwhile."""
+    handle = os.open(target, flags, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        if _is_cut_off(handle):
-            line = b"\n" + line
-        _write_all(handle, line)
+        yield handle
     finally:
         os.close(handle)  # gives the lock back
 

@@ -244,13 +244,33 @@ def equal(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     from cleave.cli.rerun import rerun
 
-    trial, dims = rerun(options.folder, options.candidate, bindings(options.bind, "--bind"))
+    if options.pin is not None and options.candidate is not None:
+        raise BadInput("--pin and --candidate: one of them is expected")
+    trial, dims = rerun(options.folder, options.candidate, bindings(options.bind, "--bind"), options.pin)
     if options.json:
         print_json({"dims": dims, **trial.as_dict()})
     else:
         print_text("\n".join(trial.lines()))
         print_text("sizes: " + ", ".join(f"{k}={v}" for k, v in dims.items()))
     return EXIT_OK if trial.outcome is Outcome.OK else EXIT_FAILED
+
+
+# ---- tune
+
+
+def tune(options: argparse.Namespace) -> int:
+    from cleave.pipeline.tuning import tune_saved
+    from cleave.tune.pin import FORM as PIN
+
+    if options.pin is not None:
+        check_place(options.pin, PIN[0])
+    asked = {n: getattr(options, n) for n in ("budget", "seconds", "records") if getattr(options, n) is not None}
+    with progress(quiet=options.json) as told:
+        found = tune_saved(options.source, bindings(options.bind, "--bind"), progress=told, **asked)
+    if options.pin is not None and found.best is not None:
+        found.pin(options.pin)
+    print_json(found.as_dict()) if options.json else print_text(found.text())
+    return EXIT_OK if found.passed else EXIT_FAILED
 
 
 # ---- environment and cache
@@ -282,9 +302,10 @@ def _shown(value: Any) -> str:
 def cache(options: argparse.Namespace) -> int:
     from cleave.codegen import cache as kernels
     from cleave.pipeline.rulebooks import forget
+    from cleave.tune.remembered import forget as forget_plans
 
     if options.action == "clear":
-        removed = kernels.clear() + forget()
+        removed = kernels.clear() + forget() + forget_plans()
         if options.json:
             print_json({"removed": removed})
         else:

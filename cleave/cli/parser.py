@@ -61,6 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
     _equal(commands)
     _rules(commands)
     _run(commands)
+    _tune(commands)
     _operators(commands)
     _environment(commands)
     _cache(commands)
@@ -165,7 +166,26 @@ def _run(commands: Commands) -> None:
     made = _command(commands, "run", text)
     made.add_argument("folder", metavar="DIR", help="what `optimize --save DIR` wrote")
     made.add_argument("--candidate", metavar="N", type=int, help="candidate to run, numbered from 0; default: the best")
+    made.add_argument("--pin", metavar="FILE", help="run the schedule that `tune --pin FILE` wrote, unchanged")
     _bindings(made)
+
+
+def _tune(commands: Commands) -> None:
+    text = "Measure schedules of all candidates of a saved result on the GPU, and choose the fastest."
+    more = (
+        "Schedules are compiled beside one another, each is checked at the real shape under a time limit, and those\n"
+        "that passed are timed in turn. What the records hold for this GPU and compiler is not measured again: a run\n"
+        "that was ended goes on when it is started again.\n"
+    )
+    made = _command(commands, "tune", text, more)
+    made.add_argument("source", metavar="DIR", help="what `optimize --save DIR` or `search --save FILE` wrote")
+    _bindings(made)
+    made.add_argument("--budget", type=_positive, metavar="N", help="schedules that are tried at most; default: 12")
+    made.add_argument(
+        "--seconds", type=_seconds, metavar="S", help="end after so long with what was found; default: 60"
+    )
+    made.add_argument("--records", metavar="FILE", help="JSON lines that are reused and added to; default: the user's")
+    made.add_argument("--pin", metavar="FILE", help="write the fastest schedule, for `run DIR --pin FILE`")
 
 
 def _operators(commands: Commands) -> None:

@@ -16,15 +16,22 @@ from cleave.pipeline.result import MODELLED
 from cleave.pipeline.trial import check_tile_program, compiled, measured, reduced_dims
 from cleave.records import Outcome
 from cleave.runtime import device
+from cleave.tune.pin import read_pin
 
 _MOST_ELEMENTS = 2**26
 """Of one array on the interpreter: half a GB."""
 
 
-def rerun(folder: str, number: int | None, bind: dict[str, int]) -> tuple[Trial, dict[str, int]]:
-    """The trial with fresh checks (and times, on a GPU), and the sizes that were run."""
+def rerun(
+    folder: str, number: int | None, bind: dict[str, int], pin: str | None = None
+) -> tuple[Trial, dict[str, int]]:
+    """The trial with fresh checks (and times, on a GPU), and the sizes that were run. ``pin``: a file that holds one.
+
+    Errors: as ``load``; a pin of another graph, or of other text than is generated now.
+    """
     result = load(folder)
-    trial = compiled(replace(_chosen(result, number), outcome=Outcome.OK, detail=""))
+    chosen = _chosen(result, number) if pin is None else _pinned(result, pin)
+    trial = compiled(replace(chosen, outcome=Outcome.OK, detail=""))
     if trial.outcome is not Outcome.OK:
         return trial, {}
     if device.available():
@@ -52,6 +59,10 @@ def _check_fits(g: Graph, dims: Mapping[str, int]) -> None:
 def _fixed(result: Result, trial: Trial) -> dict[str, int]:
     known = {s.name for s in result.input.symbols}
     return {n: v for n, v in trial.schedule.bind.items() if n in known}
+
+
+def _pinned(result: Result, pin: str) -> Trial:
+    return Trial(read_pin(pin, result.input).schedule, Outcome.OK)
 
 
 def _chosen(result: Result, number: int | None) -> Trial:

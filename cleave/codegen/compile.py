@@ -87,6 +87,11 @@ def compile_many(
     return [found[job] for job in work]
 
 
+def is_compiled(sources: Sequence[KernelSource], arch: str) -> bool:
+    """Whether all of them lie in the cache."""
+    return all(_from_cache(_job(source, arch, ())) is not None for source in sources)
+
+
 def _or_raise(result: Compiled | Failed) -> Compiled:
     if isinstance(result, Failed):
         raise CodegenError(f"does not compile for {result.arch}: {result.reason}", location=result.entry)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
-from cleave.codegen.compile import Failed, compile_all, compile_many
+from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.generate import generate
-from cleave.kernel import OperatorSource, Variant
+from cleave.kernel import OperatorSource
 from cleave.pipeline.result import Build, Trial
 from cleave.runtime.executable import Executable
 from cleave.target import TARGETS
 from cleave.tile.plan import Schedule
+from cleave.tune.executable import executable_from
 
 
 def emit(schedule: Schedule) -> Executable:
@@ -23,10 +23,6 @@ def emit(schedule: Schedule) -> Executable:
     executable = executable_from(generate(schedule), schedule.target.arch)
     _ = executable.compiled  # what does not compile is an error here, not at the first call
     return executable
-
-
-def executable_from(source: OperatorSource, arch: str) -> Executable:
-    return Executable((Variant(source),), arch, partial(compile_all, arch=arch))
 
 
 def executable_of(trial: Trial) -> Executable:

@@ -16,7 +16,7 @@ from cleave.cost.graph import Cost
 from cleave.errors import CleaveError
 from cleave.ir.bind import bind_dims
 from cleave.ir.graph import Graph
-from cleave.pipeline.phases import check_choices, check_usable, forced_schedules
+from cleave.pipeline.phases import check_choices, check_usable, forced_schedules, meant
 from cleave.pipeline.program import Program, graph_of
 from cleave.pipeline.result import MODELLED, Forced, Report, Result, Trial
 from cleave.pipeline.rulebooks import check_rulebook
@@ -175,7 +175,7 @@ def _verify(state: _State, bind: Mapping[str, int], progress: Progress | None) -
 def _schedule(state: _State, target: Target, bind: Mapping[str, int], progress: Progress | None) -> None:
     chosen: list[Schedule] = []
     with state.phase("schedule", progress):
-        for c in _meant(state):
+        for c in meant(_sound(state), state.forced):
             chosen += _schedules(c, target, bind, state)
         chosen = list(_different(chosen))
     if not chosen and state.refusals and state.forced != Forced():
@@ -207,14 +207,6 @@ def _sound(state: _State) -> list[Candidate]:
     """Candidates that passed. The graph as written needs no proof: there is something to run when all else fails."""
     passed = {v.candidate for v in state.verdicts if v.passed}
     return [c for c in state.candidates if c.name in passed] or [as_written(state.graph)]
-
-
-def _meant(state: _State) -> list[Candidate]:
-    """Candidates to schedule: where a split or its merge is forced, those that have it; others would ignore it."""
-    sound, merge, names = _sound(state), state.forced.merge, set(state.forced.split or ())
-    if not names and merge in (None, "none"):
-        return sound
-    return [c for c in sound if any(not names or names & {s.base, s.count} for s in c.splits)] or sound
 
 
 def _schedules(c: Candidate, target: Target, bind: Mapping[str, int], state: _State) -> Sequence[Schedule]:

@@ -54,6 +54,14 @@ def _extent(c: Candidate, base: str, bind: Mapping[str, int]) -> int | None:
     return int(evaluate(found, known)) if is_dim(found) and all(s.name in known for s in symbols_of(found)) else None
 
 
+def meant(candidates: Sequence[Candidate], forced: Forced) -> Sequence[Candidate]:
+    """Candidates to schedule: where a split or its merge is forced, those that have it; others would ignore it."""
+    merge, names = forced.merge, set(forced.split or ())
+    if not names and merge in (None, "none"):
+        return candidates
+    return [c for c in candidates if any(not names or names & {s.base, s.count} for s in c.splits)] or candidates
+
+
 def forced_schedules(
     c: Candidate, target: Target, bind: Mapping[str, int], config: Config, forced: Forced
 ) -> tuple[Schedule, ...]:

@@ -6,7 +6,7 @@ Trial  ::= schedule, outcome, tile-program check, builds (one a kernel and archi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,10 @@ from cleave.ir.index import symbols_of
 from cleave.kernel import OperatorSource, Resources
 from cleave.records import Outcome
 from cleave.runtime.executable import Executable
+from cleave.target import Target
 from cleave.tile.plan import Feed, KernelPlan, Merge, Mma, Schedule
+from cleave.tune.tuned import Tuned
+from cleave.tune.tuner import BUDGET, SECONDS
 from cleave.verify import Check, Verdict
 
 MODELLED = "no GPU was used: times are the cost model's, not measured"
@@ -234,6 +237,24 @@ class Result:
             if c.name == name:
                 return c
         raise SearchError(f"no candidate {name!r}; there are {', '.join(c.name for c in self.candidates)}")
+
+    def tune(
+        self,
+        bind: Mapping[str, int] | None = None,
+        target: Target | None = None,
+        *,
+        budget: int = BUDGET,
+        seconds: float = SECONDS,
+        records: str | Path | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> Tuned:
+        """Measure the best schedules of all candidates that passed, at the shape that was scheduled or another one.
+
+        See ``cleave.tune``. Errors: no GPU, a dim without a value.
+        """
+        from cleave.pipeline.tuning import source_of_result, tune_source
+
+        return tune_source(source_of_result(self), bind, target, budget, seconds, records, progress)
 
     def save(self, folder: str | Path) -> None:
         """Write a folder, all or nothing; see ``cleave.pipeline.saved`` for what is in it."""

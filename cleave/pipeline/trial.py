@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from cleave.codegen.generate import generate
 from cleave.config import Config
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, LaunchError
 from cleave.ir.graph import Graph
 from cleave.ir.index import symbols_of
 from cleave.kernel import OperatorSource
-from cleave.pipeline.emission import architectures, build, emit
+from cleave.pipeline.emission import architectures, build
 from cleave.pipeline.result import Trial
 from cleave.records import Outcome
-from cleave.runtime.executable import Executable
 from cleave.tile.plan import Schedule
 from cleave.verify import Check, Step, check_executable
 from cleave.verify import Outcome as Checked
+
+if TYPE_CHECKING:
+    from cleave.tune.bench import Device
 
 Array = NDArray[Any]
 
@@ -41,8 +42,6 @@ def make_trial(schedule: Schedule, origin: Graph, config: Config) -> Trial:
 
 def compiled(trial: Trial) -> Trial:
     """The trial with its CUDA text, compiled for every architecture that its skeleton declares."""
-    from cleave.codegen.generate import generate
-
     try:
         source: OperatorSource = generate(trial.schedule)
     except CleaveError as error:
@@ -125,82 +124,30 @@ def measured(trial: Trial, origin: Graph, dims: Mapping[str, int], config: Confi
     """Check the kernel on whole rows and time it, in a child process: a hang or an illegal address is an outcome."""
     from cleave.runtime.watchdog import Outcome as Ended
     from cleave.runtime.watchdog import run_limited
+    from cleave.tune.database import recorded
 
     ended = run_limited(measure, trial.schedule, origin, dict(dims), config.seed, seconds=_LIMIT_SECONDS)
     if ended.outcome is Ended.OK and not isinstance(ended.value, OnDevice):
         return replace(trial, outcome=Outcome.CRASHED, detail=f"the child said {type(ended.value).__name__}")
     if ended.outcome is not Ended.OK:
-        outcome = {Ended.TIMEOUT: Outcome.TIMEOUT, Ended.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY}.get(ended.outcome)
-        return replace(trial, outcome=outcome or Outcome.CRASHED, detail=f"{ended.outcome.value}: {ended.message}")
+        return replace(trial, outcome=recorded(ended), detail=f"{ended.outcome.value}: {ended.message}")
     found: OnDevice = ended.value
     outcome = Outcome.WRONG if found.check.outcome.failed else Outcome.OK
     return replace(trial, outcome=outcome, kernel=found.check, times=found.times)
 
 
-def measure(schedule: Schedule, origin: Graph, dims: Mapping[str, int], seed: int) -> OnDevice:
-    """The child's side of ``measured``. Nothing is timed before it passes."""
-    from cleave.verify import draw_rounded
+def measure(
+    schedule: Schedule, origin: Graph, dims: Mapping[str, int], seed: int, device: Device | None = None
+) -> OnDevice:
+    """The child's side of ``measured``. Nothing is timed before it passes. ``device``: as in ``cleave.tune.bench``."""
+    from cleave.tune.bench import GPU, Shown, check, problem_of, race
 
-    run = emit(schedule)
-    inputs = draw_rounded(origin, dims, np.random.default_rng(seed))
-    given = {n: v for n, v in dims.items() if n in _unshaped(origin)}
-    check = check_executable(as_operator(run, origin, dims), origin, inputs, dims, seed=seed)
-    if check.outcome.failed:
-        return OnDevice(check, {})
-    return OnDevice(check, time_call(run, _stored(origin, inputs), given))
-
-
-def as_operator(
-    run: Executable, origin: Graph, dims: Mapping[str, int]
-) -> Callable[[Mapping[str, Array], Mapping[str, Array]], None]:
-    """A compiled operator as ``check_executable`` calls one: arrays of NumPy, each in the storage type of its name."""
-    given = {n: v for n, v in dims.items() if n in _unshaped(origin)}
-
-    def operator(arrays: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        stored = {o.name: outputs[o.name].astype(_storage(o.dtype)) for o in origin.outputs}
-        run(**_stored(origin, arrays), **given, out=stored)
-        for name, array in outputs.items():
-            array[...] = stored[name]
-
-    return operator
-
-
-def _stored(g: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Arrays in the storage types of their inputs; the verifier's bfloat16 travels as float32."""
-    return {i.name: np.asarray(arrays[i.name]).astype(_storage(i.dtype)) for i in g.inputs}
-
-
-def _storage(dtype: str) -> np.dtype[Any]:
-    from cleave.runtime.arrays import numpy_dtype
-
-    return numpy_dtype(dtype)
-
-
-def time_call(run: Any, inputs: Mapping[str, Array], given: Mapping[str, int]) -> dict[str, Any]:
-    """Quantiles of one call on device arrays that together are larger than the cache."""
-    from cleave.runtime import cuda
-    from cleave.runtime.timing import Contender, rotation, time_contenders
-
-    sets = rotation(sum(a.nbytes for a in inputs.values()))
-    calls: list[Any] = []
-    for _ in range(sets):
-        arrays = {n: _on_device(a) for n, a in inputs.items()}
-        out = run(**arrays, **given)
-        calls.append(partial(run, **arrays, **given, out=out))
-    found = time_contenders([Contender("cleave", calls)])["cleave"].as_dict()
-    cuda.synchronize()
-    return found
-
-
-def _on_device(array: Array) -> Any:
-    from cleave.runtime import cuda
-
-    copy = cuda.empty(array.shape, array.dtype.name)
-    copy.set(np.ascontiguousarray(array))
-    return copy
-
-
-def _unshaped(g: Graph) -> frozenset[str]:
-    """Dims that no input shape mentions: a call gives them by name."""
-    shaped = {s.name for i in g.inputs for extent in i.shape for s in symbols_of(extent)}
-    return frozenset(s.name for s in g.symbols if s.name not in shaped)
+    problem, device = problem_of(origin, dims, seed), device or GPU
+    shown = Shown(schedule.candidate, generate(schedule), schedule.target.arch)
+    found = check(problem, shown, device)
+    if found.outcome.failed:
+        return OnDevice(found, {})
+    raced = race(problem, [shown], device)[shown.name]
+    if raced.timing is None or raced.check is None:
+        raise LaunchError(raced.refused, location=shown.name)
+    return OnDevice(raced.check, {} if raced.check.outcome.failed else raced.timing.as_dict())

@@ -16,7 +16,7 @@ import contextlib
 import sys
 import time
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -90,31 +90,45 @@ def calls_per_sample(seconds: float, sets: int) -> int:
     return sets * max(1, min(rounds, _MOST_CALLS // sets))
 
 
+Leave = Callable[[Mapping[str, Sequence[float]]], Collection[str]]
+"""From the samples of those that are left to those of them that drop out, asked after each round."""
+
+
 def time_contenders(
-    contenders: Sequence[Contender], *, samples: int = 20, regime: Regime = "burst"
+    contenders: Sequence[Contender], *, samples: int = 20, regime: Regime = "burst", leave: Leave | None = None
 ) -> dict[str, Timing]:
     """Time contenders against each other; the order rotates from sample to sample.
 
-    Each is called once before its graph is captured, so that what it compiles or allocates is done.
-    Errors: no GPU; a call that can't be captured, or goes to another stream than the current one.
+    Each is called once before its graph is captured, so that what it compiles or allocates is done. ``leave``: who has
+    no more turns, and so fewer samples. Errors: no GPU; a call that can't be captured, or goes to another stream than
+    the current one.
     """
     cuda.require("timing")
     # A handle outlives neither its stream nor the captured graphs: the object stays here until the end.
     stream = cuda.new_stream()
     with _on(int(stream.ptr)) as handle:
-        replays = [_captured(c, handle) for c in contenders]
-        found: list[list[float]] = [[] for _ in contenders]
-        for sample in range(-1, samples):  # the first round is not counted
-            if sample == -1:
-                _warm_up(replays, handle, _WARM_UP_SECONDS[regime])
-            for turn in range(len(contenders)):
-                number = (sample + turn) % len(contenders)
-                seconds = _timed(replays[number], handle, regime)
-                if sample >= 0:
-                    found[number].append(seconds)
-    return {
-        c.name: Timing(c.name, regime, r.calls, tuple(s)) for c, r, s in zip(contenders, replays, found, strict=True)
-    }
+        replays = {c.name: _captured(c, handle) for c in contenders}
+        _warm_up(list(replays.values()), handle, _WARM_UP_SECONDS[regime])
+        found = in_turns(lambda name: _timed(replays[name], handle, regime), list(replays), samples, leave)
+    return {name: Timing(name, regime, r.calls, tuple(found[name])) for name, r in replays.items()}
+
+
+def in_turns(
+    timed: Callable[[str], float], names: Sequence[str], samples: int, leave: Leave | None = None
+) -> dict[str, list[float]]:
+    """Samples of each; whoever is first in a round is last in the next. A round before them is not counted."""
+    found: dict[str, list[float]] = {name: [] for name in names}
+    left = list(names)
+    for sample in range(-1, samples):
+        for turn in range(len(left)):
+            name = left[(sample + turn) % len(left)]
+            seconds = timed(name)
+            if sample >= 0:
+                found[name].append(seconds)
+        if leave is not None and sample >= 0:
+            gone = set(leave({name: found[name] for name in left}))
+            left = [name for name in left if name not in gone]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

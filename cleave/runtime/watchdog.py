@@ -103,6 +103,7 @@ class Worker:
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
+        self._is_over = False
 
     def __enter__(self) -> Worker:
         return self
@@ -125,6 +126,12 @@ class Worker:
             answer = answer if again.outcome is Outcome.TIMEOUT else again
         return replace(answer, seconds=time.monotonic() - begun)
 
+    def end(self) -> None:
+        """From another thread: the call that runs ends as crashed, and there is none after it."""
+        self._is_over = True
+        if self._child is not None:
+            _kill(self._child)
+
     def stop(self) -> None:
         """End the child, whatever it is doing, and what it started. A child that even a kill does not end is left
         behind."""
@@ -138,6 +145,8 @@ class Worker:
                 child.wait(_SECONDS_TO_DIE)
 
     def _once(self, request: bytes, deadline: float) -> Limited:
+        if self._is_over:
+            return Limited(Outcome.CRASHED, message="the worker was ended")
         try:
             pipe = self._started()
         except OSError as error:  # the system has no process or no memory left for one

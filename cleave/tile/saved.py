@@ -15,6 +15,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from cleave.errors import CleaveError, SavedFileError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Cast, Const, Graph, IndexValue, Input, Load, Map, Output, Reduce, Ref, Where
@@ -44,21 +46,37 @@ class _SavedFile(Saved):
     schedules: list[Any]
 
 
+class Packed(msgspec.Struct, forbid_unknown_fields=True):
+    """Schedules as part of another file."""
+
+    nodes: list[list[Any]]
+    schedules: list[Any]
+
+
 def save_schedules(schedules: Sequence[Schedule], path: str | Path) -> None:
     """Write schedules as JSON, atomically."""
-    table = _Writer()
-    entries = [table.encode(s) for s in schedules]
+    packed = pack(schedules)
     text = [line for s in schedules for line in s.text().splitlines()]
-    write_saved(_SavedFile(*FORM, text, table.nodes, entries), path, indent=-1)
+    write_saved(_SavedFile(*FORM, text, packed.nodes, packed.schedules), path, indent=-1)
 
 
 def load_schedules(path: str | Path) -> tuple[Schedule, ...]:
     """Read what ``save_schedules`` wrote; anything else is a ``SavedFileError`` that says what is wrong."""
-    where = Path(path).name
     saved = read_saved(path, _SavedFile, FORM, what="schedule")
+    return unpack(Packed(saved.nodes, saved.schedules), Path(path).name)
+
+
+def pack(schedules: Sequence[Schedule]) -> Packed:
+    table = _Writer()
+    entries = [table.encode(s) for s in schedules]
+    return Packed(table.nodes, entries)
+
+
+def unpack(packed: Packed, where: str) -> tuple[Schedule, ...]:
+    """The schedules again, checked. Errors: what ``pack`` did not make (SavedFileError)."""
     try:
-        table = _Reader(saved.nodes)
-        found = tuple(table.decode(entry) for entry in saved.schedules)
+        table = _Reader(packed.nodes)
+        found = tuple(table.decode(entry) for entry in packed.schedules)
         return tuple(_checked(s) for s in found)
     except CleaveError as error:
         raise SavedFileError(f"is damaged: {error}", location=where) from None

@@ -8,9 +8,10 @@ else runs while times are taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from cleave.candidate import Candidate
 from cleave.codegen.compile import Failed, compile_many
@@ -23,11 +24,18 @@ from cleave.schedule.choose import choose
 from cleave.schedule.request import Forced
 from cleave.target import Target
 from cleave.tile.plan import Schedule
+from cleave.tune.crew import LostError
 from cleave.tune.description import parts
 from cleave.tune.distinct import best
 
 LEAST_KEPT = 8
 """Schedules of each candidate that are chosen from, at least."""
+
+
+class Pool(Protocol):
+    """Processes that work beside one another: an ``Executor``, or a crew."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -57,11 +65,13 @@ class Chosen:
     """Schedules of a request, the model's first choice first.
 
     ``fewest``: kernels of the most fused schedule of each candidate. ``refused``: why a candidate has no schedule.
+    ``is_whole``: no candidate was left out for want of time.
     """
 
     schedules: tuple[Schedule, ...]
     fewest: Mapping[str, int]
     refused: tuple[str, ...] = ()
+    is_whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,7 @@ class Planned:
         return f"{count} kernels of {first.candidate!r}, a schedule {where} has {least}"
 
 
-def plan(pool: Executor, requests: Sequence[Request]) -> list[Planned]:
+def plan(pool: Pool, requests: Sequence[Request]) -> list[Planned]:
     """Plans of some requests, in their order."""
     chosen = chosen_of(pool, requests)
     made = [[pool.submit(prepared, s) for s in c.schedules] for c in chosen]
@@ -96,17 +106,25 @@ def plan(pool: Executor, requests: Sequence[Request]) -> list[Planned]:
     ]
 
 
-def chosen_of(pool: Executor, requests: Sequence[Request]) -> list[Chosen]:
+def chosen_of(pool: Pool, requests: Sequence[Request]) -> list[Chosen]:
     """The schedules that are worth a measurement, of all candidates of each request together."""
     wanted = [[pool.submit(scheduled, replace(r, candidates=(c,))) for c in r.candidates] for r in requests]
     out: list[Chosen] = []
     for r, futures in zip(requests, wanted, strict=True):
-        found = [f.result() for f in futures]
+        found = [_answer(f, c) for f, c in zip(futures, r.candidates, strict=True)]
         lists = [f for f in found if not isinstance(f, str)]
         fewest = {f[0].candidate: min(len(parts(s)) for s in f) for f in lists}
         refused = tuple(f for f in found if isinstance(f, str))
-        out.append(Chosen(tuple(best([s for f in lists for s in f], r.count)), fewest, refused))
+        lost = any(isinstance(f.exception(), LostError) for f in futures)
+        out.append(Chosen(tuple(best([s for f in lists for s in f], r.count)), fewest, refused, not lost))
     return out
+
+
+def _answer(future: Future[Any], c: Candidate) -> tuple[Schedule, ...] | str:
+    try:
+        return future.result()
+    except LostError as error:
+        return f"{c.name}: {error}"
 
 
 def scheduled(r: Request) -> tuple[Schedule, ...] | str:

@@ -20,7 +20,7 @@ the graph half finds all. What passes although it is wrong:
 from __future__ import annotations
 
 from cleave.verify.check import verify
-from cleave.verify.final import check_executable, compare_rows, draw_rounded
+from cleave.verify.kernel_half import check_executable, check_outputs, draw_rounded, expected_rows, poisoned
 from cleave.verify.metric import Comparison, Tolerance, compare, graph_tolerance, magnitude, storage, with_magnitudes
 from cleave.verify.reference import References
 from cleave.verify.verdict import Check, Outcome, Step, Verdict
@@ -34,11 +34,13 @@ __all__ = [
     "Tolerance",
     "Verdict",
     "check_executable",
+    "check_outputs",
     "compare",
-    "compare_rows",
     "draw_rounded",
+    "expected_rows",
     "graph_tolerance",
     "magnitude",
+    "poisoned",
     "storage",
     "verify",
     "with_magnitudes",

@@ -1,12 +1,10 @@
-"""The final test on the user's own shapes, in two halves.
-
-graph half    candidate graph against input graph in float64 at sampled output points; no GPU needed
-kernel half   a callable (the compiled operator) against float64 on whole rows, with first, last and tail tiles
+"""The final test on the user's own shapes, its graph half: candidate graph against input graph in float64 at sampled
+output points; no GPU needed. The kernel half is in ``cleave.verify.kernel_half``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,20 +17,16 @@ from cleave.ir.axis import Axis
 from cleave.ir.bind import bind_dims
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Graph, Output, axes_in
-from cleave.ir.index import axes_of, evaluate
+from cleave.ir.index import evaluate
 from cleave.ir.instance import below, footprint, greatest_extents, shape_of
-from cleave.ir.op import FLOATS, round_to
+from cleave.ir.op import FLOATS
 from cleave.verify.borders import border_positions, conditions
 from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, split_values
 from cleave.verify.metric import (
     ALGEBRA,
     Comparison,
-    Tolerance,
     algebra_magnitude,
     compare,
-    graph_tolerance,
-    least_operand,
-    magnitude,
 )
 from cleave.verify.reference import References
 from cleave.verify.sample import (
@@ -44,6 +38,7 @@ from cleave.verify.sample import (
     fits,
     halved,
     materialised,
+    shown,
     stored,
     sweeps,
     values_at,
@@ -51,9 +46,6 @@ from cleave.verify.sample import (
 from cleave.verify.verdict import Check, Outcome, Step
 
 Array = NDArray[Any]
-Operator = Callable[[Mapping[str, Array], Mapping[str, Array]], object]
-"""Writes the outputs of one call into arrays that it is given (by name, filled with NaN), from inputs (by name)."""
-
 LIMIT = 12_000_000
 """Elements of the largest array of one evaluation: about 100 MB each."""
 
@@ -66,12 +58,6 @@ _SCALES = ((1.0, 0.0), (8.0, 0.1))
 """(scale, share of zeros) of the inputs of each run of the graph half."""
 _CHUNKS = (Chunks.SOME, Chunks.EVEN)
 """How each run cuts the axes of splits that the caller did not bind."""
-_TILES = (16, 64, 128)
-_WHOLE = 400_000
-"""Outputs up to this many elements are compared whole, where that takes a quarter of ``limit``."""
-
-
-# ---- graph half
 
 
 def check_at_shape(
@@ -222,7 +208,7 @@ def _compared_points(
                     "other positions are stored than in the input graph", location=f"output {p.output.name}"
                 )
             comparison = compare(actual.values[0], reference.values[0], reference.values[1], ALGEBRA)
-            out.append((f"output {p.output.name} at {_spot(reference, comparison)}, {_shown(dims)}", comparison))
+            out.append((f"output {p.output.name} at {reference.spot(comparison.where)}, {shown(dims)}", comparison))
     return out
 
 
@@ -246,14 +232,6 @@ def _check_memory(s: Stored, inputs: Mapping[str, Any], dims: Mapping[str, int],
         largest = footprint(s.terms, {**extents, **{a: len(p) for a, p in at.items()}})
     if largest > _MOST:
         raise MemoryError(f"the candidate has arrays of {largest} elements at a few output points, allowed are {_MOST}")
-
-
-def _spot(v: Values, comparison: Comparison) -> str:
-    return str(tuple(int(p) for p in v.where[comparison.where])) if len(v.where) else "()"
-
-
-def _shown(dims: Mapping[str, int]) -> str:
-    return ", ".join(f"{k}={v}" for k, v in dims.items())
 
 
 def _drawn_inputs(
@@ -287,96 +265,3 @@ def _bound_splits(
     """Counts and chunks as the caller bound them, otherwise as ``chunks`` says."""
     names = {n for s in c.splits for n in (s.count, s.chunk)}
     return split_values(c, Sizes(dims, chunks), inputs, rng, {n: v for n, v in bind.items() if n in names})
-
-
-# ---- kernel half
-
-
-def check_executable(
-    operator: Operator,
-    g: Graph,
-    inputs: Mapping[str, Array] | None = None,
-    dims: Mapping[str, int] | None = None,
-    *,
-    seed: int = 0,
-    limit: int = LIMIT,
-) -> Check:
-    """Call a compiled operator and compare whole rows of its outputs with the graph in float64, under the metric.
-
-    ``inputs``: arrays of the graph's inputs, drawn if None (both signs, rounded to their dtypes). ``dims``: what no
-    input shape fixes. Output arrays are filled with NaN before the call. Errors of the operator pass through.
-    """
-    rng = np.random.default_rng(seed)
-    if inputs is None:
-        inputs = draw_rounded(g, bind_dims(g, {}, dims), rng)
-    bound = bind_dims(g, {n: np.shape(a) for n, a in inputs.items()}, dims)
-    outputs = {o.name: _poisoned(o, bound) for o in g.outputs}
-    operator(inputs, outputs)
-    compared = [
-        found for o in g.outputs for found in compare_rows(g, o, outputs[o.name], inputs, bound, rng=rng, limit=limit)
-    ]
-    worst = max((comparison.worst for _, comparison in compared), default=0.0)
-    for what, comparison in compared:
-        if not comparison.passed:
-            return Check(Step.KERNEL_HALF, comparison.outcome, len(compared), worst, f"{what}: {comparison}")
-    return Check(Step.KERNEL_HALF, Outcome.PASSED, len(compared), worst)
-
-
-def _poisoned(o: Output, dims: Mapping[str, int]) -> Array:
-    return np.full([int(evaluate(e, dims)) for e in o.shape], np.nan, numpy_dtype(o.dtype))
-
-
-def draw_rounded(
-    g: Graph, dims: Mapping[str, int], rng: np.random.Generator, data: Data = Data.PLAIN
-) -> dict[str, Array]:
-    """Inputs as an operator gets them: floats rounded to their storage type (bfloat16 as float32), flags, integers."""
-    drawn = draw_data(g, dims, data, rng)
-    out: dict[str, Array] = {}
-    for i in g.inputs:
-        array = np.asarray(drawn[i.name])
-        rounded = round_to(array, i.dtype) if i.dtype in FLOATS else array
-        out[i.name] = np.asarray(rounded).astype(numpy_dtype(i.dtype))
-    return out
-
-
-def numpy_dtype(dtype: str) -> Any:
-    """NumPy has no bfloat16: such values travel as float32."""
-    return np.dtype("float32" if dtype == "bfloat16" else dtype)
-
-
-def compare_rows(
-    g: Graph,
-    o: Output,
-    actual: Array,
-    inputs: Mapping[str, Array],
-    dims: Mapping[str, int],
-    *,
-    rng: np.random.Generator,
-    limit: int = LIMIT,
-    tolerance: Tolerance | None = None,
-) -> list[tuple[str, Comparison]]:
-    """Compare one output with the graph: whole if it is small, else whole rows at the edges and at random places."""
-    s = stored(o, magnitude(o.term, least_operand(g)))
-    extents = greatest_extents(s.axes, dims, inputs)
-    everything = greatest_extents(axes_in(s.terms, s.indices), dims, inputs)
-    whole = int(np.prod([extents[a] for a in s.axes])) <= _WHOLE and footprint(s.terms, everything) <= limit // 4
-    row = _row_axis(s)
-    wanted = {
-        a: np.arange(extents[a]) if whole or a is row else edge_positions(extents[a], rng, _TILES) for a in s.axes
-    }
-    out: list[tuple[str, Comparison]] = []
-    for at in choices(s, inputs, dims, wanted, limit):
-        reference = values_at(s, inputs, dims, at)
-        got = actual[tuple(reference.where.T)]
-        allowed = tolerance or graph_tolerance(g, o.name)
-        comparison = compare(got, reference.values[0], reference.values[1], allowed)
-        out.append((f"output {o.name} at {_spot(reference, comparison)}, {_shown(dims)}", comparison))
-    if not out:
-        raise CleaveError("a single row needs more memory than the final test may use", location=f"output {o.name}")
-    return out
-
-
-def _row_axis(s: Stored) -> Axis | None:
-    """The axis along the last index of the store."""
-    last = sorted(axes_of(s.indices[-1]), key=lambda a: a.name) if s.indices else []
-    return last[-1] if last else None

@@ -122,6 +122,15 @@ class Values:
     where: Array
     values: tuple[Array, ...]
 
+    def spot(self, element: int) -> str:
+        """The position of one of them, for people."""
+        return str(tuple(int(p) for p in self.where[element])) if len(self.where) else "()"
+
+
+def shown(dims: Mapping[str, int]) -> str:
+    """For people."""
+    return ", ".join(f"{k}={v}" for k, v in dims.items())
+
 
 def values_at(s: Stored, inputs: Mapping[str, Any], dims: Mapping[str, int], at: Mapping[Axis, Array]) -> Values:
     """The terms at the product of some positions, those that do not exist (ragged) left out."""

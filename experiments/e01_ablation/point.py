@@ -42,7 +42,7 @@ Times = Mapping[str, Timing]
 
 
 def _on_gpu(made: Made) -> Any:
-    from cleave.pipeline.emission import executable_from
+    from cleave.tune.executable import executable_from
 
     assert made.source is not None
     return executable_from(made.source, made.schedule.target.arch)

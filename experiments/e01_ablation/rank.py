@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cleave.records import Outcome, Record
+from cleave.tune.rank import spearman
 from experiments.e01_ablation.config import SETS, points
 from experiments.e01_ablation.summary import is_of
 
@@ -54,20 +55,6 @@ def orders(records: Iterable[Record], commit: Mapping[str, object] | None) -> li
         for name, own in found.items()
         if name in workload and len(own) > 1
     ]
-
-
-def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Pearson's correlation of ranks; equal values share the mean of their ranks. None: all of one side are equal."""
-    x, y = ranks(a), ranks(b)
-    if x.std() == 0 or y.std() == 0:
-        return None
-    return float(np.corrcoef(x, y)[0, 1])
-
-
-def ranks(values: Sequence[float]) -> np.ndarray:
-    _, inverse, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return ((last - counts + last - 1) / 2)[inverse]
 
 
 def rank_table(found: Sequence[Order]) -> list[str]:

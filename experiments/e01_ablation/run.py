@@ -24,6 +24,8 @@ from experiments.tally import Tally
 
 PARTS = ("times", "checks", "ablations")
 MODES = ("off", "default", "max-autotune")
+TRIED = {"measure": 6, "tune": 12}
+"""Schedules at a point, by stage, unless somebody says otherwise."""
 
 
 def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
@@ -112,11 +114,11 @@ def select(options: argparse.Namespace) -> tuple[Point, ...]:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m experiments run e01", description=__doc__)
-    made.add_argument("stage", choices=("search", "measure", "report"))
+    made.add_argument("stage", choices=("search", "tune", "measure", "report"))
     made.add_argument("--set", choices=tuple(SETS), default="nine", help="the paper's subgraphs, the others, or all")
     made.add_argument("--points", default="", help="an expression that is looked for in names of points")
     made.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
-    made.add_argument("--tried", type=int, default=6, help="schedules compiled and timed at each point")
+    made.add_argument("--tried", type=int, help="schedules compiled and timed at each point: 6, of tune 12")
     made.add_argument("--parts", default="times", help=f"of {', '.join(PARTS)}, separated by commas")
     made.add_argument("--compile", choices=MODES, default="default", help="torch.compile of baselines")
     made.add_argument("--resume", action="store_true", help="skip points that this commit has measured")
@@ -127,6 +129,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     options.given = list(argv)[1:]
     options.parts = options.parts.split(",")
+    options.tried = options.tried if options.tried is not None else TRIED.get(options.stage, TRIED["measure"])
     try:
         if not set(options.parts) <= set(PARTS):
             raise CleaveError(f"parts {','.join(options.parts)!r}: allowed are {', '.join(PARTS)}")
@@ -136,6 +139,10 @@ def main(argv: Sequence[str]) -> int:
             return report()
         if options.stage == "measure":
             return measure(select(options), options)
+        if options.stage == "tune":
+            from experiments.e01_ablation.tune import tune_operators
+
+            return tune_operators(select(options), options.tried, options.minutes, resume=options.resume)
         from experiments.e01_ablation.search import search
 
         return search(tuple({str(p.workload): p.workload for p in select(options)}.values()))

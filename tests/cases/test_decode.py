@@ -16,7 +16,6 @@ from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.ir.graph import Graph
 from cleave.ir.interp import interpret
-from cleave.pipeline.emission import executable_from
 from cleave.runtime.arguments import check_layout
 from cleave.runtime.arrays import ArrayView, Library, contiguous_strides
 from cleave.schedule import schedule
@@ -24,6 +23,7 @@ from cleave.search import search
 from cleave.target import TARGETS
 from cleave.tile.interp import run_schedule
 from cleave.tile.plan import Schedule
+from cleave.tune.executable import executable_from
 from tests.cases.lengths import attention_by_length, expected, inputs
 from tests.cases.reference import Array, attend, f16, f64, rn
 from tests.cases.stages import ATOL, EXACT, RTOL, run_case

@@ -16,11 +16,11 @@ from cleave.codegen.generate import generate
 from cleave.ir.index import evaluate
 from cleave.kernel import OperatorSource
 from cleave.pipeline import emit
-from cleave.pipeline.emission import executable_from
 from cleave.runtime import device
 from cleave.runtime.arguments import solve_dims
 from cleave.runtime.executable import Executable
 from cleave.schedule import schedule
+from cleave.tune.executable import executable_from
 from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases

@@ -95,12 +95,12 @@ def measured_on_a_fake_gpu(s: Schedule, origin: Graph, dims: Mapping[str, int], 
 
     from cleave.pipeline import trial
     from tests.null import fake_gpu
+    from tests.null.host_device import HOST
 
     kernels = _Kernels(s.candidate)
     with pytest.MonkeyPatch.context() as patch:
         fake_gpu.install(patch, kernels, quick=False)
-        patch.setattr(trial, "time_call", lambda *_: {"q50": 1e-6})
-        return trial.measure(s, origin, dims, seed)
+        return trial.measure(s, origin, dims, seed, HOST)
 
 
 class _Kernels(dict[str, Any]):

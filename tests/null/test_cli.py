@@ -234,7 +234,8 @@ def test_cache(cleave: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "command", ["", "optimize", "search", "explain", "equal", "rules", "run", "operators", "environment", "cache"]
+    "command",
+    ["", "optimize", "search", "explain", "equal", "rules", "run", "tune", "operators", "environment", "cache"],
 )
 def test_help_documents_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -16,7 +16,7 @@ from cleave.ir.text import parse_graph
 from cleave.kernel import OperatorSource
 from cleave.target import Target
 from cleave.tile.plan import Schedule
-from cleave.verify.final import check_executable
+from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
 from tests.null.codegen_cases import CASES, Case

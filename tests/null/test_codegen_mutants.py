@@ -13,7 +13,7 @@ from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import CleaveError
-from cleave.verify.final import check_executable
+from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
 from tests.null.codegen_cases import CASES

@@ -25,12 +25,13 @@ from cleave.records import Outcome, Record, append, read
 from cleave.runtime.timing import Contender, Timing
 from cleave.tune.description import described
 from cleave.tune.plan import Made, Planned
+from cleave.tune.rank import ranks, spearman
 from experiments.e01_ablation import attention
 from experiments.e01_ablation.baselines import baselines
 from experiments.e01_ablation.config import GOALS, SETS, Point, file_of, points
 from experiments.e01_ablation.plans import plan
 from experiments.e01_ablation.point import checked, drawn, timed
-from experiments.e01_ablation.rank import orders, rank_table, ranks, spearman
+from experiments.e01_ablation.rank import orders, rank_table
 from experiments.e01_ablation.reach import reach, read_microseconds
 from experiments.e01_ablation.summary import Ratio, mean, measured_points, ratios, table
 from tests.null.e01_laboratory import RIGHT, Inline, clock, laboratory, machine, on_the_interpreter, planned

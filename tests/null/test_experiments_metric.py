@@ -11,8 +11,7 @@ from cleave.ir.index import evaluate
 from cleave.ir.interp import interpret
 from cleave.nn.workloads import NINE, Workload
 from cleave.verify import compare as compare_arrays
-from cleave.verify import storage
-from cleave.verify.final import draw_rounded
+from cleave.verify import draw_rounded, storage
 from experiments import metric
 from tests.null.test_e01 import OPERATORS, small
 

@@ -34,7 +34,7 @@ from cleave.search import search
 from cleave.target import Target
 from cleave.verify import Check, Step, verify
 from cleave.verify import Outcome as Checked
-from tests.null import optimized
+from tests.null import host_device, optimized
 
 WRONG = """(ruleset wrong)
 ; max-factor
@@ -399,7 +399,7 @@ def test_a_child_process_gets_the_same_schedule(result: Result) -> None:
         assert pickle.loads(pickle.dumps(s)).text() == s.text()
 
 
-def test_the_childs_side_checks_before_it_times(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_childs_side_checks_before_it_times(result: Result) -> None:
     """With the interpreter in the place of a kernel."""
     schedule, timed = result.schedules[0], []
     dims = trial.reduced_dims(schedule, result.input)
@@ -411,13 +411,16 @@ def test_the_childs_side_checks_before_it_times(result: Result, monkeypatch: pyt
 
         return call
 
-    monkeypatch.setattr(trial, "emit", kernel)
-    monkeypatch.setattr(trial, "time_call", lambda *arguments: timed.append(arguments) or {"q50": 1e-6})
+    def clock(contenders: Any, **more: Any) -> Any:
+        timed.append(contenders)
+        return host_device.all_alike(contenders, **more)
+
+    host = replace(host_device.HOST, executable=kernel, time=clock)
     factor = 1.0
-    found = trial.measure(schedule, result.input, dims, 0)
-    assert found.check.outcome is Checked.PASSED and found.times == {"q50": 1e-6}
+    found = trial.measure(schedule, result.input, dims, 0, host)
+    assert found.check.outcome is Checked.PASSED and found.times["q50"] == host_device.SECONDS
     factor = 1.1
-    found = trial.measure(schedule, result.input, dims, 0)
+    found = trial.measure(schedule, result.input, dims, 0, host)
     assert found.check.outcome is Checked.WRONG_VALUE and found.times == {} and len(timed) == 1
 
 
