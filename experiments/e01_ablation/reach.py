@@ -26,8 +26,7 @@ REASSOCIABLE = ("matmul_matmul", "matmul_rowsum")
 
 def reach(p: Point) -> float:
     """Microseconds."""
-    g = p.graph
-    dims = {**{s.name: s.value for s in g.symbols if s.value is not None}, **p.dims}
+    g, dims = p.workload.build(p.number)
     moved = sum(DTYPES[b.dtype] * prod(int(evaluate(e, dims)) for e in b.shape) for b in (*g.inputs, *g.outputs))
     read = read_microseconds(moved / 1e6)
     if p.workload.operator in REASSOCIABLE:
