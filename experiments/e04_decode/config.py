@@ -123,3 +123,10 @@ HOST_MICROSECONDS = 8.0
 
 MATMULS = tuple({"m": m, "n": 4096, "k": 4096} for m in (1, 16, 64))
 """Few rows times a weight; baseline cuBLAS, goal 1."""
+
+# ---- split counts
+
+COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+SWEPT = (TIMED[0], TIMED[1], TIMED[3], TIMED[4])
+SWEPT_MATMULS = ({"m": 16, "n": 4096, "k": 4096},)
+"""Shapes at which every count is timed."""

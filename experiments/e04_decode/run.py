@@ -21,6 +21,8 @@ from experiments.e04_decode.config import (
     MATMULS,
     PAPER,
     RECORDS,
+    SWEPT,
+    SWEPT_MATMULS,
     TIMED,
     Operator,
     Shape,
@@ -29,16 +31,19 @@ from experiments.e04_decode.config import (
 )
 from experiments.tally import Tally
 
-PARTS = ("times", "drawn", "paper", "matmuls", "host", "checks")
+PARTS = ("times", "drawn", "paper", "matmuls", "host", "checks", "sweep")
 
 
 @dataclass(frozen=True)
 class Points:
-    """What the chosen parts measure: shapes of attention and matmul that are timed, operators that are checked."""
+    """What the chosen parts measure: shapes of attention and matmul that are timed, and at which split counts are;
+    operators that are checked."""
 
     decode: tuple[Timed, ...]
     matmuls: tuple[Shape, ...]
     checked: tuple[tuple[Operator, ...], ...]
+    swept: tuple[Timed, ...] = ()
+    swept_matmuls: tuple[Shape, ...] = ()
 
 
 def points(parts: Sequence[str]) -> Points:
@@ -48,7 +53,8 @@ def points(parts: Sequence[str]) -> Points:
         *(PAPER if "paper" in parts else ()),
     )
     checked = tuple(operators(*form) for form in HEAD_FORMS) if "checks" in parts else ()
-    return Points(decode, MATMULS if "matmuls" in parts else (), checked)
+    swept = (SWEPT, SWEPT_MATMULS) if "sweep" in parts else ((), ())
+    return Points(decode, MATMULS if "matmuls" in parts else (), checked, *swept)
 
 
 def measure(minutes: float, parts: Sequence[str], tried: int) -> int:
@@ -64,9 +70,11 @@ def measure(minutes: float, parts: Sequence[str], tried: int) -> int:
     table: list[str] = []
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # done before the first time is taken
         timed, checked = planned(pool, chosen, tried)
+        sweeps = planned_sweeps(pool, chosen)
     print(f"planned and compiled in {time.monotonic() - start:.0f} s", flush=True)
     with Worker() as worker:
         table += _timed(tally, worker, chosen, timed)
+        table += _swept(tally, worker, chosen, sweeps)
         if "host" in parts:
             table += tally.run(worker, "times.jsonl", "host time", time_host, TIMED[0])
         _checked(tally, worker, chosen, checked)
@@ -92,17 +100,37 @@ def planned(pool: ProcessPoolExecutor, chosen: Points, tried: int) -> tuple[Futu
     return timed, [(of("attention_lse", ops), of("attention_by_length", ops)) for ops in chosen.checked]
 
 
+def planned_sweeps(pool: ProcessPoolExecutor, chosen: Points) -> Futures:
+    """Plans of every split count to come."""
+    from experiments.e04_decode.sweep import plan_sweep
+
+    decode = [pool.submit(plan_sweep, "attention", "t", p.dims) for p in chosen.swept]
+    return [*decode, *(pool.submit(plan_sweep, "matmul", "k", dims) for dims in chosen.swept_matmuls)]
+
+
 def _timed(tally: Tally, worker: Any, chosen: Points, plans: Futures) -> Iterator[str]:
     from experiments.e04_decode.timing import time_decode, time_matmul
 
     jobs = [*((time_decode, p.name, p) for p in chosen.decode), *((time_matmul, str(d), d) for d in chosen.matmuls)]
+    yield from _run(tally, worker, "times.jsonl", jobs, plans)
+
+
+def _swept(tally: Tally, worker: Any, chosen: Points, plans: Futures) -> Iterator[str]:
+    from experiments.e04_decode.sweep import sweep_decode, sweep_matmul
+
+    jobs = [*((sweep_decode, p.name, p) for p in chosen.swept)]
+    jobs += [(sweep_matmul, str(d), d) for d in chosen.swept_matmuls]
+    yield from _run(tally, worker, "sweep.jsonl", jobs, plans)
+
+
+def _run(tally: Tally, worker: Any, file: str, jobs: Sequence[tuple[Any, str, Any]], plans: Futures) -> Iterator[str]:
     for (job, name, point), plan in zip(jobs, plans, strict=True):
         found = plan.result()
         if isinstance(found, str):
             row = Record(workload={"operator": name}, outcome=Outcome.REFUSED, check={"error": found})
-            tally.add("times.jsonl", row)
+            tally.add(file, row)
         else:
-            yield from tally.run(worker, "times.jsonl", name, job, point, found)
+            yield from tally.run(worker, file, name, job, point, found)
 
 
 def _checked(tally: Tally, worker: Any, chosen: Points, plans: Sequence[tuple[Futures, Futures]]) -> None:

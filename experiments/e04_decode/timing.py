@@ -142,7 +142,7 @@ def matmul_baselines(dims: Shape) -> Baselines:
 
 def _timed(name: str, dims: Shape, planned: Planned, baselines: Baselines, goal: float | None) -> Checked:
     out = Checked()
-    made = {id(plan): _kept(name, plan, dims, baselines, out) for plan in (*planned.plans, planned.split_off)}
+    made = {id(plan): kept(name, plan, dims, baselines, out) for plan in (*planned.plans, planned.split_off)}
     ours = [o for o in made.values() if o is not None]
     if not ours:
         return out
@@ -164,7 +164,7 @@ def _timed(name: str, dims: Shape, planned: Planned, baselines: Baselines, goal:
     return out
 
 
-def _kept(name: str, plan: Schedule, dims: Shape, baselines: Baselines, out: Checked) -> Ours | None:
+def kept(name: str, plan: Schedule, dims: Shape, baselines: Baselines, out: Checked) -> Ours | None:
     """A schedule ready to be timed; what is wrong with it is a row."""
     try:
         return _made(plan, baselines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,12 +12,26 @@ from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.ir.graph import Graph
 from cleave.ir.hash import graph_hash
+from cleave.records import Outcome
+from cleave.runtime.timing import Timing
 from cleave.schedule import schedule
 from cleave.target import Target
-from cleave.tile.plan import Merge
-from experiments.e04_decode.config import LENGTHS, PAPER, REPLAYED, TIMED, WAYS, Operator, operators
+from cleave.tile.plan import Merge, Schedule
+from experiments.e04_decode.config import (
+    COUNTS,
+    LENGTHS,
+    PAPER,
+    REPLAYED,
+    SWEPT_MATMULS,
+    TIMED,
+    WAYS,
+    Operator,
+    operators,
+)
 from experiments.e04_decode.plans import contenders, plan_operator
 from experiments.e04_decode.search import attention_by_length, candidate_of
+from experiments.e04_decode.sweep import count_of, plan_sweep, swept
+from experiments.e04_decode.timing import usable
 from tests.cases.lengths import expected, inputs
 
 
@@ -71,6 +85,50 @@ def test_contenders_are_of_both_skeletons_and_several_merges() -> None:
     assert found[0].modelled == first.modelled
     assert len({(s.kernels[0].skeleton, s.merge) for s in found}) >= 3 and len(found) == 12
     assert len({s.bind["S_t"] for s in found}) >= 3
+
+
+def test_a_sweep_has_every_count_and_its_merges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.e04_decode.sweep.compiled", lambda plans: None)
+    monkeypatch.setattr("experiments.e04_decode.sweep.COUNTS", (4, 16))
+    plans = plan_sweep("matmul", "k", SWEPT_MATMULS[0])
+    assert not isinstance(plans, str) and [count_of(s) for s in plans][:2] == [1, 4]
+    assert {count_of(s) for s in plans} == {1, 4, 16} and COUNTS[0] == 2 and COUNTS[-1] == 64
+    assert {s.merge for s in plans if count_of(s) == 4} == {"second-launch", "last-arriving", "cluster"}
+    assert {s.merge for s in plans if count_of(s) == 16} == {"second-launch", "last-arriving"}
+
+
+def test_a_sweep_is_a_record_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    dims = {"m": 16, "n": 4096, "k": 4096}
+    plans = [
+        schedule(candidate_of("matmul"), Target("sm_90a"), dims)[0],
+        schedule(candidate_of("matmul", "k"), Target("sm_90a"), dims, split={"k": 4}, merge="cluster")[0],
+        schedule(candidate_of("matmul", "k"), Target("sm_90a"), dims, split={"k": 4}, merge="second-launch")[0],
+    ]
+    wrong = plans[2]
+
+    def emitted(plan: Schedule) -> Any:
+        def run(a: Any, b: Any, out: Any) -> None:
+            out["out"].copy_(a @ b + (plan is wrong))
+
+        return run
+
+    def timed(contenders: Any) -> dict[str, Timing]:
+        return {c.name: Timing(c.name, "burst", 1, (1e-6 * (n + 1),)) for n, c in enumerate(contenders)}
+
+    monkeypatch.setattr("experiments.e04_decode.timing.emit", emitted)
+    monkeypatch.setattr("experiments.e04_decode.sweep.time_contenders", timed)
+    given = {"a": torch.randn(3, 5), "b": torch.randn(5, 4)}
+    baselines = usable([given], {"cublas": lambda x: x["a"] @ x["b"]})
+    out = swept("matmul", dims, plans, baselines)
+    assert [(r.outcome, r.workload.get("splits")) for r in out.records] == [
+        (Outcome.WRONG, None),
+        (Outcome.OK, 1),
+        (Outcome.OK, 4),
+        (Outcome.OK, None),
+    ]
+    assert out.records[2].schedule["merge"] == "cluster" and out.records[2].schedule["modelled_us"] > 0
+    assert "us by split count 1: 1.00, 4: 2.00 | best baseline 3.00" in out.lines[0]
 
 
 @pytest.mark.parametrize("way", [w for w in WAYS if w[1] < 8])
