@@ -26,6 +26,9 @@ from cleave.errors import CleaveWarning, SavedFileError
 
 VERSION = 1
 
+_START = b'{"workload":'
+"""Of every line."""
+
 
 class Outcome(StrEnum):
     """How a measurement ended. Only OK carries times."""
@@ -96,12 +99,16 @@ def append_all(path: str | Path, records: Sequence[Record], gpu: Mapping[str, An
 def mend(path: str | Path) -> None:
     """Remove what a crash cut off at the end of a file, with a warning: what it was about is measured again.
 
-    Errors: a file that can't be written.
+    A file that does not exist is fine. Errors: what is no file of records, or can't be written.
     """
     target = Path(path)
     try:
         if not target.exists():
             return
+        with target.open("rb") as stream:
+            start = stream.read(len(_START))
+        if not _START.startswith(start):
+            raise SavedFileError("exists and is no file of records; nothing was written", location=str(path))
         with _locked(target, os.O_RDWR) as handle:
             _remove_cut_off(handle, target)
     except OSError as error:

@@ -8,12 +8,14 @@ The text is the honest version of cleave: what changes the kernel changes the ke
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cleave.codegen.compile import compiler
 from cleave.environment import driver_version, environment
+from cleave.errors import SavedFileError
 from cleave.ir.hash import graph_hash, text_hash
 from cleave.ir.index import show
 from cleave.kernel import KernelSource, OperatorSource
@@ -75,6 +77,7 @@ class Database:
     def __init__(self, path: Path, gpu: Mapping[str, Any]) -> None:
         self.path = path
         self._environment = environment(gpu)
+        _check_place(path)
         mend(path)
         records = read(path) if path.exists() else ()
         self._known = {str(r.details["key"]): r for r in records if "key" in r.details}
@@ -91,6 +94,14 @@ class Database:
             made.append(record)
             self._known[key] = record
         append_all(self.path, made)
+
+
+def _check_place(path: Path) -> None:
+    """Refuse a place that records can't be added to, before anything is measured."""
+    above = next(p for p in path.absolute().parents if p.exists())
+    where = path if path.exists() else above
+    if path.is_dir() or not above.is_dir() or not os.access(where, os.W_OK):
+        raise SavedFileError("is no file that can be written", location=str(path))
 
 
 def usual_file() -> Path:

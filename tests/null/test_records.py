@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleave.errors import CleaveWarning, SavedFileError
-from cleave.records import Outcome, Record, append, read
+from cleave.records import Outcome, Record, append, append_all, mend, read
 
 _WRITER = """
 import sys
@@ -50,6 +50,34 @@ def test_a_cut_off_line_is_closed_and_named(tmp_path: Path) -> None:
     append(path, _record(3))
     with pytest.warns(CleaveWarning, match=r"records\.jsonl:2: no record, left out"):
         assert [r.workload["number"] for r in read(path)] == [1, 3]
+
+
+def test_a_cut_off_line_is_removed_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    mend(path)
+    assert not path.exists()
+    append_all(path, [_record(1), _record(2)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    with pytest.warns(CleaveWarning, match=r"records\.jsonl:2: no record, left out"):
+        mend(path)
+    assert [r.workload["number"] for r in read(path)] == [1] and whole.startswith(path.read_bytes())
+    path.write_bytes(whole[:-1])  # a record without the end of its line is whole
+    mend(path)
+    append(path, _record(3))
+    assert [r.workload["number"] for r in read(path)] == [1, 2, 3]
+    path.write_bytes(whole[:8])
+    with pytest.warns(CleaveWarning, match=r"records\.jsonl:1: no record, left out"):
+        mend(path)
+    assert path.read_bytes() == b""
+
+
+def test_what_is_no_file_of_records_is_not_mended(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("mine\nwithout an end")
+    with pytest.raises(SavedFileError, match="exists and is no file of records; nothing was written"):
+        mend(path)
+    assert path.read_text() == "mine\nwithout an end"
 
 
 def test_what_is_no_file_of_records_is_refused(tmp_path: Path) -> None:

@@ -91,6 +91,9 @@ def test_tune_needs_a_gpu(command: Callable[[str], Run], saved: Path) -> None:
         ("{saved} --budget 0", "argument --budget: 0: a whole number from 1"),
         ("{saved} --seconds -1", "argument --seconds: -1"),
         ("{saved} --pin {here}", "exists and is no cleave-pin file; nothing was written"),
+        ("{saved} --records {here}", "exists and is no file of records; nothing was written"),
+        ("{saved} --records {saved}", "is no file that can be written"),
+        ("{saved} --records {here}/r", "is no file that can be written"),
         ("{saved} --bind m=0.5", "--bind m=0.5: NAME=NUMBER is expected"),
     ],
 )
