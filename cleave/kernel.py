@@ -184,6 +184,7 @@ class OperatorSource:
     fixed        values of symbols that are compiled into the text (d = 128); a call with others is refused
     derived      symbols that the host computes from the dims, in order (a chunk length from a length and a split count)
     constraints  predicates over the dims that a call must meet
+    dims         symbols of the graph, those included that no shape and no kernel needs: a call may name them all
     """
 
     name: str
@@ -194,6 +195,7 @@ class OperatorSource:
     fixed: Mapping[str, int] = field(default_factory=dict[str, int])
     derived: tuple[tuple[Symbol, Index], ...] = ()
     constraints: tuple[Pred, ...] = ()
+    dims: tuple[Symbol, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

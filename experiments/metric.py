@@ -17,7 +17,7 @@ from cleave.ir.index import Index, evaluate
 from cleave.ir.instance import footprint, greatest_extents
 from cleave.ir.op import MANTISSA_BITS
 from cleave.verify import Comparison, Outcome, Tolerance, magnitude
-from cleave.verify.metric import LEAST_EXPONENT, least_operand
+from cleave.verify.metric import LEAST_EXPONENT, least
 
 MOST_ELEMENTS = 2**28
 """Of the largest array of one evaluation: 2 GB."""
@@ -61,9 +61,11 @@ def _evaluated(g: Graph, dims: Mapping[str, int], inputs: Mapping[str, Any], mos
 
 def _measured(g: Graph) -> Graph:
     """Outputs, not rounded to their storage types, and behind them their magnitudes."""
-    least = least_operand(g)
     values = [Output(o.name, "float64", o.shape, o.indices, o.term) for o in g.outputs]
-    sizes = [Output(f"{o.name}__magnitude", "float64", o.shape, o.indices, magnitude(o.term, least)) for o in g.outputs]
+    sizes = [
+        Output(f"{o.name}__magnitude", "float64", o.shape, o.indices, magnitude(o.term, least(g, o.name)))
+        for o in g.outputs
+    ]
     return make_graph(g.name, g.inputs, (*values, *sizes), g.constraints)
 
 

@@ -70,6 +70,7 @@ def generate(schedule: Schedule) -> OperatorSource:
         fixed=dict(schedule.bind),
         derived=tuple((c.symbol, c.length) for c in schedule.chunks),
         constraints=(*graph.constraints, *schedule.constraints),
+        dims=graph.symbols,
     )
 
 

@@ -32,7 +32,9 @@ def symbols(operator: OperatorSource) -> dict[str, Symbol]:
     kernels = [e for kernel in operator.kernels for e in kernel.grid]
     derived = [expression for _, expression in operator.derived]
     hidden = {symbol.name for symbol, _ in operator.derived}
-    found = {s.name: s for e in (*shapes, *constraints, *kernels, *derived) for s in sorted(symbols_of(e), key=_name)}
+    expressions = (*shapes, *constraints, *kernels, *derived)
+    found = {s.name: s for e in expressions for s in sorted(symbols_of(e), key=_name)}
+    found |= {s.name: s for s in operator.dims}
     return {name: symbol for name, symbol in found.items() if name not in hidden}
 
 

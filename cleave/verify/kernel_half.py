@@ -25,7 +25,7 @@ from cleave.ir.instance import footprint, greatest_extents
 from cleave.ir.op import FLOATS, round_to
 from cleave.verify.final import LIMIT
 from cleave.verify.instantiate import Data, draw_data
-from cleave.verify.metric import compare, graph_tolerance, least_operand, magnitude
+from cleave.verify.metric import compare, graph_tolerance, least, magnitude
 from cleave.verify.sample import Stored, Values, choices, edge_positions, shown, stored, values_at
 from cleave.verify.verdict import Check, Outcome, Step
 
@@ -108,7 +108,7 @@ def _rows(
     rng: np.random.Generator,
     limit: int,
 ) -> list[Values]:
-    s = stored(o, magnitude(o.term, least_operand(g)))
+    s = stored(o, magnitude(o.term, least(g, o.name)))
     extents = greatest_extents(s.axes, dims, inputs)
     everything = greatest_extents(axes_in(s.terms, s.indices), dims, inputs)
     whole = int(np.prod([extents[a] for a in s.axes])) <= _WHOLE and footprint(s.terms, everything) <= limit // 4

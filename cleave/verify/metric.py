@@ -7,9 +7,10 @@
 u is the unit roundoff of the coarsest storage type among the inputs and the output. The sum of |terms| of an output is
 the value of its *magnitude* term: the same term over absolute values, with sums in the place of differences. Where a
 kernel rounds a computed operand of a matmul to float16, the operand counts as at least the least normal number: below
-it, rounding is absolute. Under a function that is about its argument near 0 (silu, tanh, maximum, minimum) and under
-a maximum or minimum over an axis a sum counts with the rounding of float32. Between two graphs in float64 a maximum
-is as exact as what it is taken over, and a step function behind a reduction has room for its jump (``steps.py``).
+it, rounding is absolute. An exponential has room for the least normal number of float32: below it, those of a GPU are
+0. Under a function that is about its argument near 0 (silu, tanh, maximum, minimum) and under a maximum or minimum over
+an axis a sum counts with the rounding of float32. Between two graphs in float64 a maximum is as exact as what it is
+taken over, and a step function behind a reduction has room for its jump (``steps.py``).
 """
 
 from __future__ import annotations
@@ -165,12 +166,34 @@ def ulp(value: Array, dtype: str) -> Array:
 # ---- magnitudes
 
 
-def magnitude(term: Term, least: float = 0.0) -> Term:
+@dataclass(frozen=True, slots=True)
+class Least:
+    """What counts for at least so much: computed factors of a product that is summed, and exponentials."""
+
+    operand: float = 0.0
+    exponential: float = 0.0
+
+
+EXACT = Least()
+"""Of evaluations in float64: they round by a part of the number."""
+
+
+def least(g: Graph, output: str) -> Least:
+    """Of kernels for a graph, in one of its outputs.
+
+    An operand is at least the least normal number of the type that kernels may round it to: of float16, if an input has
+    it. The bound of an exponential is at least the least normal number of float32.
+    """
+    half = any(i.dtype == "float16" for i in g.inputs)
+    relative = graph_tolerance(g, output).relative
+    flushed = 2.0 ** LEAST_EXPONENT["float32"] / relative if relative else 0.0
+    return Least(2.0 ** LEAST_EXPONENT["float16"] if half else 0.0, flushed)
+
+
+def magnitude(term: Term, least: Least = EXACT) -> Term:
     """The term over absolute values: sums of |terms| for sums and products, |value| for everything else.
 
     sum_k a * b  ->  sum_k |a| * |b|     a - b  ->  |a| + |b|     max_k a  ->  |max_k a| + 2^-13 max_k |a|
-
-    ``least``: what computed factors of a product that is summed count for at least, see ``least_operand``.
     """
     made: dict[Term, Term] = {}
     for t in walk(term):
@@ -197,13 +220,8 @@ def _algebra_node(t: Term, made: dict[Term, Term], *, jumps: bool) -> Term:
         case Reduce("max" | "min", axis, body) | TopK("value", axis, _, body):
             return Reduce("max", axis, made[body])
         case _:
-            size = _magnitude_node(t, made, 0.0)
+            size = _magnitude_node(t, made, EXACT)
             return Map("add", (size, jump(t, made, ALGEBRA.relative))) if jumps and is_step_of_sum(t) else size
-
-
-def least_operand(g: Graph) -> float:
-    """The least normal number of the type that kernels may round computed operands to: of float16, if one reads it."""
-    return 2.0 ** LEAST_EXPONENT["float16"] if any(i.dtype == "float16" for i in g.inputs) else 0.0
 
 
 def _summed(body: Term, made: dict[Term, Term], least: float) -> Term:
@@ -223,7 +241,7 @@ def _product(factors: Sequence[Term]) -> Term:
     return reduce(lambda a, b: Map("mul", (a, b)), factors)
 
 
-def _magnitude_node(t: Term, made: dict[Term, Term], least: float) -> Term:
+def _magnitude_node(t: Term, made: dict[Term, Term], least: Least) -> Term:
     match t:
         case Const(value) if not np.isfinite(value):
             return Const(0.0)  # exact: what a mask puts in a maximum has no error
@@ -236,7 +254,7 @@ def _magnitude_node(t: Term, made: dict[Term, Term], least: float) -> Term:
         case Map("neg" | "abs", (a,)) | Cast(_, a):
             return made[a]
         case Reduce("sum", axis, body):
-            return Reduce("sum", axis, _summed(body, made, least))
+            return Reduce("sum", axis, _summed(body, made, least.operand))
         case Where(pred, a, b):
             return Where(pred, made[a], made[b])
         case Map("silu" | "tanh" | "maximum" | "minimum", args):
@@ -244,7 +262,14 @@ def _magnitude_node(t: Term, made: dict[Term, Term], least: float) -> Term:
         case Reduce("max" | "min", axis, body) if not _is_absolute(body, made):
             return Map("add", (Map("abs", (t,)), _single(Reduce("max", axis, made[body]))))
         case Load() | Map() | Reduce() | _:
-            return Map("abs", (t,))
+            return _at_least(t, least.exponential)
+
+
+def _at_least(t: Term, exponential: float) -> Term:
+    """|t|, and of an exponential at least so much."""
+    size = Map("abs", (t,))
+    is_exponential = isinstance(t, Map) and t.op in ("exp", "exp_diff", "sigmoid")
+    return Map("maximum", (size, Const(exponential))) if is_exponential and exponential else size
 
 
 def _with_sum(size: Term, a: Term, made: dict[Term, Term]) -> Term:
@@ -254,7 +279,11 @@ def _with_sum(size: Term, a: Term, made: dict[Term, Term]) -> Term:
 
 def _is_absolute(a: Term, made: dict[Term, Term]) -> bool:
     """Whether the magnitude of a term is its own: nothing in it cancels."""
-    return made[a] is Map("abs", (a,))
+    match made[a]:
+        case Map("maximum", (size, Const())):
+            return size is Map("abs", (a,))
+        case size:
+            return size is Map("abs", (a,))
 
 
 def _single(size: Term) -> Term:

@@ -51,6 +51,25 @@ def test_operands_that_are_rounded_below_the_least_normal_number_pass(scale: flo
     assert check_executable(lambda i, o: run(i, o, 1.01), g, inputs).outcome is Outcome.WRONG_VALUE
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("name", ["exp", "exp_diff", "sigmoid"])
+def test_an_exponential_below_the_least_normal_number_of_float32_may_be_nothing(name: str, dtype: str) -> None:
+    (m,) = dims("m")
+    i = axis("i", m)
+    x = load("x", i)
+    found = mul(apply(name, x, *[const(0.0)] * (name == "exp_diff")), const(0.5))
+    g = graph("tail", [Input("x", dtype, (m,))], [output("y", found, (m,), i)])
+    data = np.array([0.0, -88.0, -86.0, -120.0])  # e**-87.34 is the least normal number
+
+    def run(given, outputs, least: float) -> None:
+        power = np.exp(np.asarray(given["x"], dtype=np.float64))
+        value = power / (1 + power) if name == "sigmoid" else power
+        outputs["y"][...] = np.where(value < least, 0.0, value) * 0.5
+
+    assert check_executable(lambda i, o: run(i, o, 2.0**-126), g, {"x": data}).outcome is Outcome.PASSED
+    assert check_executable(lambda i, o: run(i, o, 2.0**-123), g, {"x": data}).outcome is Outcome.WRONG_VALUE
+
+
 @pytest.mark.parametrize("name", ["silu", "tanh", "relu"])
 def test_a_sum_that_cancels_under_a_function_keeps_its_float32_rounding(name: str, rng: np.random.Generator) -> None:
     m, k = dims("m k")

@@ -177,6 +177,16 @@ def test_affine_extents_are_solved_and_open_dims_named():
     )
 
 
+def test_a_dim_that_no_kernel_needs_may_be_named():
+    """A candidate can lose one: max over n of what does not depend on n."""
+    (n,) = dims("n")
+    x = Buffer("x", "float32", (n,), ("n",))
+    operator = OperatorSource("lost", (x,), (), (), (), dims=(Symbol("n"), Symbol("m")))
+    assert match_arguments(operator, [0], {"m": 3}) == ({"x": 0}, {"m": 3})
+    assert solve_dims(operator, {"x": (4,)}, {"m": 3}) == {"n": 4, "m": 3}
+    refused(lambda: solve_dims(operator, {"x": (4,)}), match="lost: dim m has no value: pass m=...")
+
+
 # ---- strides -------------------------------------------------------------------------------------------------------
 
 ROWS = Buffer("k", "float16", (H, T, D), ("h", "t", "d"), "rows", 16)
