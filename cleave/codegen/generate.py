@@ -102,7 +102,7 @@ def _kernel(
     if (first.binding.loaders or first.binding.lanes) and len(group) > 1:
         raise CodegenError(f"merge {schedule.merge!r}: {first.skeleton} has none in its launch", location=em.location)
     if first.binding.loaders:
-        specialised.body(em, counts)
+        counters += specialised.body(em, counts, schedule.target.facts)
     else:
         in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts)
     own = writer.text()

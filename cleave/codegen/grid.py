@@ -10,8 +10,9 @@ from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text, row_positions
 from cleave.codegen.range import extreme
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Load
+from cleave.ir.graph import Load, free
 from cleave.ir.index import Index, axes_of, index, maximum, minimum, symbols_of
+from cleave.ir.op import DTYPES
 from cleave.tile.program import Let, Loop, statements
 
 STRIP = 8
@@ -33,23 +34,44 @@ def decode(
     fastest: Collection[Axis] = (),
     number: str = "blockIdx.x",
     pair: tuple[Axis, Axis] | None = None,
+    section: Index | None = None,
 ) -> list[str]:
     """Number of the tile on every grid axis. Axes that decide how long a loop runs go slowest, longest first.
 
     ``pair``: axes that go fastest together, in strips: ``STRIP`` tiles of the first for each one of the second.
+    ``section``: so many tiles of the other axes together are worked on at every length, before the next ones.
     """
     grid = em.program.grid
     names = [em.names.fresh(f"{a.name}_tile") for a in grid]
     work = {a: _grows(em, a) for a in grid}
     order = sorted(range(len(names)), key=lambda n: (grid[n] not in fastest, work[grid[n]] is not None, -n))
+    backward = {names[n] for n in order if work[grid[n]] is True}
     em.writer.line(f"int block = {number};")
     if pair is not None:
         first, second = (grid.index(a) for a in pair)
         order = [n for n in order if n not in (first, second)]
-        _strips(em, (names[first], names[second]), (counts[first], counts[second]), [counts[n] for n in order])
+        both = (names[first], names[second]), (counts[first], counts[second])
+        _strips(em, *both, index(STRIP), [counts[n] for n in order])
+    slow = [n for n in order if work[grid[n]] is not None]
+    fast = [n for n in order if n not in slow]
+    if section is None or not slow or not fast:
+        _digits(em, names, counts, order, backward)
+        return names
+    numbers = em.names.fresh("unit"), em.names.fresh("length")
+    _strips(em, numbers, (tiles_of(counts[n] for n in fast), tiles_of(counts[n] for n in slow)), section, [])
+    for part, place in zip((fast, slow), numbers, strict=True):
+        em.writer.line(f"block = {place};")
+        _digits(em, names, counts, part, backward)
+    return names
+
+
+def _digits(
+    em: Emission, names: Sequence[str], counts: Sequence[Index], order: Sequence[int], backward: Collection[str]
+) -> None:
+    """Numbers of tiles from the block's, the first of the order going fastest."""
     open_ = [n for n in order if counts[n].constant != 1]
     for n in order:
-        count = count_text(em, counts[n], f"{grid[n].name}_tiles")
+        count = count_text(em, counts[n], f"{em.program.grid[n].name}_tiles")
         if n not in open_:
             em.writer.line(f"const int {names[n]} = 0;")
             continue
@@ -58,15 +80,16 @@ def decode(
             rest = em.names.fresh("rest")
             em.writer.line(f"const int {rest} = {_quotient(em, 'block', counts[n], count)};")
         digit = "block" if rest == "0" else f"block - {rest} * {count}"
-        backward = work[grid[n]] is True
-        em.writer.line(f"const int {names[n]} = {f'{count} - 1 - ({digit})' if backward else digit};")
+        em.writer.line(f"const int {names[n]} = {f'{count} - 1 - ({digit})' if names[n] in backward else digit};")
         if rest != "0":
             em.writer.line(f"block = {rest};")
-    return names
 
 
-def _strips(em: Emission, names: tuple[str, str], counts: tuple[Index, Index], others: Sequence[Index]) -> None:
-    """Numbers of two tiles from the block's, which keeps what is left for the others.
+def _strips(
+    em: Emission, names: tuple[str, str], counts: tuple[Index, Index], size: Index, others: Sequence[Index]
+) -> None:
+    """Numbers of two tiles from the block's, which keeps what is left for the others: ``size`` of the first for each
+    one of the second.
 
     The last strip may be narrower: it has the tiles that are left of the first axis.
     """
@@ -77,11 +100,33 @@ def _strips(em: Emission, names: tuple[str, str], counts: tuple[Index, Index], o
         text = count_text(em, both, f"{names[0]}s_{names[1]}s")
         w.line(f"const int {rest} = {_quotient(em, 'block', both, text)}, {place} = block - {rest} * {text};")
         w.line(f"block = {rest};")
-    a_strip = count_text(em, counts[1] * STRIP, f"strip_of_{names[1]}s")
-    w.line(f"const int {strip} = {_quotient(em, place, counts[1] * STRIP, a_strip)};")
-    w.line(f"const int {left} = least({STRIP}, {first} - {strip} * {STRIP});")
+    a_strip = count_text(em, counts[1] * size, f"strip_of_{names[1]}s")
+    most = count_text(em, size, f"{names[0]}s_of_strip")
+    w.line(f"const int {strip} = {_quotient(em, place, counts[1] * size, a_strip)};")
+    w.line(f"const int {left} = least({most}, {first} - {strip} * {most});")
     w.line(f"const int {names[1]} = ({place} - {strip} * {a_strip}) / {left};")
-    w.line(f"const int {names[0]} = {strip} * {STRIP} + {place} - {strip} * {a_strip} - {names[1]} * {left};")
+    w.line(f"const int {names[0]} = {strip} * {most} + {place} - {strip} * {a_strip} - {names[1]} * {left};")
+
+
+def units_of_section(em: Emission, counts: Sequence[Index], most_bytes: int) -> Index | None:
+    """Tiles of the axes that do not decide how long loops run, of which the loops together read at most so many bytes.
+
+    They find in the cache what they share. None: the size of what they read is known on the device only.
+    """
+    grid = em.program.grid
+    units = {a: n for a, n in zip(grid, counts, strict=True) if _grows(em, a) is None}
+    inside = [i for s in em.program.body if isinstance(s, Loop) for i in s.body if isinstance(i, Let)]
+    loads = [i for i in inside if isinstance(i.term, Load) and not {*em.load_axes(i.term)} & {*grid} - {*units}]
+    a_unit, apart = index(0), {*units}
+    for let in loads:
+        assert isinstance(let.term, Load)
+        extents = [em.extent(a) for a in let.axes if a not in grid]
+        if any(axes_of(n) for n in extents):
+            return None
+        a_unit = a_unit + tiles_of([*extents, index(DTYPES[em.memory[let.term.input].dtype])])
+        apart -= free(let.term)
+    alike = tiles_of(n for a, n in units.items() if a in apart)
+    return minimum(tiles_of(units.values()), maximum(index(most_bytes) // maximum(a_unit, 1), 1) * alike)
 
 
 def sharing_pair(em: Emission) -> tuple[Axis, Axis] | None:

@@ -27,6 +27,7 @@ from cleave.tile.program import (
     Store,
     TileTerm,
     Update,
+    is_uneven,
     names_read,
     program_axes,
     statements,
@@ -55,8 +56,8 @@ where attention of head sizes 16 to 192 began to."""
 ALIGNMENT = 128
 """Bytes at multiples of which arrays in shared memory begin that are no tiles of boxes."""
 
-MBARRIER_BYTES, FLAG_BYTES = 8, 16
-"""Of a slot of a ring of boxes; of what says which block arrived last."""
+MBARRIER_BYTES, FLAG_BYTES, TAKEN_BYTES = 8, 16, 24
+"""Of a slot of a ring of boxes; of what says which block arrived last; of what tells which tile is next."""
 
 VECTOR = 8
 """Elements that run-time lengths of rows are multiples of where their addresses are to suit the copy engine."""
@@ -381,6 +382,8 @@ class Counter:
         for s in body:
             if isinstance(s, Loop):
                 self.shared(s.body, inside=True)
+        if not inside and self.binding.loaders and is_uneven(self.program):
+            self.take(TAKEN_BYTES)
         if not inside:
             sides = max((self.sides_bytes(s) for s in body if isinstance(s, Loop)), default=0)
             self.work.shared_bytes = max(self.work.shared_bytes, _aligned(before, ALIGNMENT) + sides)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Input, Ref, Term, children
-from cleave.ir.index import Index, Pred
+from cleave.ir.index import Index, Pred, axes_of
 from cleave.ir.intern import Interned, Node
 
 
@@ -171,6 +171,11 @@ def tile_terms(program: Program) -> Iterator[TileTerm]:
 
 def loops(program: Program) -> tuple[Loop, ...]:
     return tuple(s for s in statements(program.body) if isinstance(s, Loop))
+
+
+def is_uneven(program: Program) -> bool:
+    """Whether loops run longer in some tiles of the grid than in others."""
+    return any(axes_of(bound) & {*program.grid} for s in loops(program) for bound in (s.lower, s.upper))
 
 
 def program_axes(program: Program) -> tuple[Axis, ...]:

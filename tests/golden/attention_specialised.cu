@@ -158,6 +158,16 @@ DEV void mbarrier_arrive_at(u32 address) {
 DEV void mbarrier_wait_for_all(u32 address, int parity) { mbarrier_wait(address, parity); }
 // Among threads of one block: what a thread has read may be overwritten by whoever waits there.
 DEV void mbarrier_arrive(u32 address) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address) : "memory"); }
+// A number for all who wait at an mbarrier. Who tells has waited until the number before was read by all.
+DEV void mbarrier_tell(u32 address, u32 place, int x) {
+  asm volatile("st.shared.s32 [%0], %1;" :: "r"(place), "r"(x) : "memory");
+  mbarrier_arrive(address); }
+DEV int mbarrier_told(u32 address, int parity, u32 place) {
+  mbarrier_wait(address, parity);
+  int x; asm volatile("ld.shared.s32 %0, [%1];" : "=r"(x) : "r"(place) : "memory"); return x; }
+// A number that no other thread of the device gets.
+DEV int take(int* counter) {
+  int r; asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory"); return r; }
 template <int N> DEV void registers_take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
 template <int N> DEV void registers_leave() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
 #define CLEAVE_BOX "cp.async.bulk.tensor."
@@ -314,7 +324,7 @@ template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int s
   const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
   return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }
 // ---- kernel
-extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, float* lse, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap v_map, int all_tiles, int dim_kv, int reciprocal_dim_kv, int dim_b, int reciprocal_dim_b, int s_tiles, int dim_s, int dim_t, i64 stride_kv_s, i64 stride_s, i64 stride_s_2, i64 stride_kv_s_2, i64 stride_s_3) {
+extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* attention_taken, f16* out, float* lse, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap v_map, int all_tiles, int units, int strip_of_lengths, int units_of_strip, int reciprocal_strip_of_lengths, int dim_kv, int reciprocal_dim_kv, int dim_b, int s_tiles, int dim_s, int dim_t, i64 stride_kv_s, i64 stride_s, i64 stride_s_2, i64 stride_kv_s_2, i64 stride_s_3) {
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
@@ -329,7 +339,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
   const u32 t_full_3 = shared_base + 33280;
   const u32 t_empty_3 = shared_base + 33408;
   const u32 apart = shared_base + 33536;
+  const u32 number_full = shared_base + 34560, number_empty = number_full + 8, number_told = number_full + 16;
   if (thread == 0) {
+    mbarrier_open(number_full);
+    mbarrier_open(number_empty, 8);
     mbarrier_open(t_full + 0);
     mbarrier_open(t_empty + 0, 8);
     mbarrier_open(t_full + 8);
@@ -348,19 +361,31 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
     if (thread == 256) {
       int slot = 0, phase = 0;
       int held = 0;
-      for (u32 first_2 = 0, turn = 0; first_2 < (u32)all_tiles; first_2 += (u32)gridDim.x, turn++) {
-        const int number = (int)(first_2 + (turn & 1 ? (u32)gridDim.x - 1u - (u32)blockIdx.x : (u32)blockIdx.x));
-        if ((u32)number >= (u32)all_tiles) continue;
+      for (int place_2 = blockIdx.x, turn = 0;; place_2 = (int)gridDim.x + take(attention_taken), turn ^= 1) {
+        mbarrier_wait_for_all(number_empty, turn ^ 1);
+        mbarrier_tell(number_full, number_told, place_2);
+        if ((u32)place_2 >= (u32)all_tiles) {
+          if (take(attention_taken + 1) == (int)gridDim.x - 1) {
+            reset(attention_taken);
+            reset(attention_taken + 1);
+          }
+          break;
+        }
+        const int number = place_2;
         int block = number;
+        const int strip = quotient(block, strip_of_lengths, reciprocal_strip_of_lengths);
+        const int width = least(units_of_strip, units - strip * units_of_strip);
+        const int length = (block - strip * strip_of_lengths) / width;
+        const int unit = strip * units_of_strip + block - strip * strip_of_lengths - length * width;
+        block = unit;
         const int rest = block / 2;
         const int n2_tile = block - rest * 2;
         block = rest;
         const int rest_2 = quotient(block, dim_kv, reciprocal_dim_kv);
         const int kv_tile = block - rest_2 * dim_kv;
         block = rest_2;
-        const int rest_3 = quotient(block, dim_b, reciprocal_dim_b);
-        const int b_tile = block - rest_3 * dim_b;
-        block = rest_3;
+        const int b_tile = block;
+        block = length;
         const int s_tile = s_tiles - 1 - (block);
         const int s_start = s_tile * 128;
         const int s_last = least(s_start + 128, dim_s) - 1;
@@ -398,19 +423,25 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
     registers_take<232>();
     int held = 0;
     int slot_2 = 0, phase_2 = 0;
-    for (u32 first_2 = 0, turn = 0; first_2 < (u32)all_tiles; first_2 += (u32)gridDim.x, turn++) {
-      const int number = (int)(first_2 + (turn & 1 ? (u32)gridDim.x - 1u - (u32)blockIdx.x : (u32)blockIdx.x));
-      if ((u32)number >= (u32)all_tiles) continue;
+    for (int turn = 0;; turn ^= 1) {
+      const int number = mbarrier_told(number_full, turn, number_told);
+      warp_barrier();
+      if (lane == 0) mbarrier_arrive(number_empty);
+      if ((u32)number >= (u32)all_tiles) break;
       int block = number;
+      const int strip = quotient(block, strip_of_lengths, reciprocal_strip_of_lengths);
+      const int width = least(units_of_strip, units - strip * units_of_strip);
+      const int length = (block - strip * strip_of_lengths) / width;
+      const int unit = strip * units_of_strip + block - strip * strip_of_lengths - length * width;
+      block = unit;
       const int rest = block / 2;
       const int n2_tile = block - rest * 2;
       block = rest;
       const int rest_2 = quotient(block, dim_kv, reciprocal_dim_kv);
       const int kv_tile = block - rest_2 * dim_kv;
       block = rest_2;
-      const int rest_3 = quotient(block, dim_b, reciprocal_dim_b);
-      const int b_tile = block - rest_3 * dim_b;
-      block = rest_3;
+      const int b_tile = block;
+      block = length;
       const int s_tile = s_tiles - 1 - (block);
       const int s_start = s_tile * 128;
       const int s_last = least(s_start + 128, dim_s) - 1;
@@ -450,6 +481,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
           registers_settle(sum1);
           warp_barrier();
           if (lane == 0) mbarrier_arrive(t_empty + slot_2 * 8);
+          if (t_start + 32 >= t_high) {
+            warp_barrier();
+            if (lane == 0) mbarrier_arrive(t_empty_3 + 0 * 8);
+          }
           // e1[s, t] = (ref('sum1', s, t) * 0.3)
           // w1[s, t] = where(t <= s + dim.t - dim.s, ref('e1', s, t), const('-inf'))
           float w1[4][4];
@@ -577,6 +612,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
           registers_settle(sum1_2);
           warp_barrier();
           if (lane == 0) mbarrier_arrive(t_empty + slot_2 * 8);
+          if (t_start + 32 >= t_high) {
+            warp_barrier();
+            if (lane == 0) mbarrier_arrive(t_empty_3 + 0 * 8);
+          }
           // e1[s, t] = (ref('sum1', s, t) * 0.3)
           // w1[s, t] = where(t <= s + dim.t - dim.s, ref('e1', s, t), const('-inf'))
           float w1_2[4][4];
@@ -684,8 +723,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(f16* out, 
             n1_rows[kk][3] = pack<f16>(e2_2[2 * kk + 1][2], e2_2[2 * kk + 1][3]);
           }
         }
-        warp_barrier();
-        if (lane == 0) mbarrier_arrive(t_empty_3 + 0 * 8);
         held ^= 1;
         mbarrier_wait(t_full_2 + slot_2 * 8, phase_2);
         warpgroup_begin();

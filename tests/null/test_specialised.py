@@ -11,13 +11,14 @@ import pytest
 
 from cleave import nn
 from cleave.candidate import Candidate, load_candidates
+from cleave.codegen import grid
 from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
 from cleave.cost.program import program_work
 from cleave.errors import CodegenError, ScheduleError
-from cleave.ir.index import axes_of, index, minimum
+from cleave.ir.index import axes_of, evaluate, index, minimum
 from cleave.ir.text import parse_graph
 from cleave.schedule import schedule
 from cleave.tile.plan import Division
@@ -165,6 +166,7 @@ CASES = {
     "attention, three stages": lambda: attention(stages=3),
     "attention, two warpgroups": lambda: attention("window", head=32, rows=128),
     "rows copied by warpgroups, keys cleared by all": lambda: flat_heads(AND_ROWS, rows=128),
+    "causal attention": lambda: attention("causal", head=32, rows=128),
     "a ragged axis": ragged,
     "columns in two parts": latent,
     "columns in two parts, three stages": lambda: latent(t=64, stages=3),
@@ -187,6 +189,7 @@ WALKED = [
     "matmul",
     "attention",
     "attention, two warpgroups",
+    "causal attention",
     "rows copied by warpgroups, keys cleared by all",
     "columns in two parts",
     "columns and keys in two parts",
@@ -237,7 +240,27 @@ MUTANTS = {
     "keys are overwritten while they are multiplied": ("attention, three stages", r"warpgroup_wait<1>\(\);", ""),
     "the last late matmul is forgotten": ("attention", LAST_LATE, ""),
     "rows of the tile before": ("attention", r"held(_\d)? \^= 1;", ";"),
-    "every tile begins with the first slot": ("attention, head 128", r"(for \(u32 first)", r"slot_2 = 0; \1"),
+    "every tile begins with the first slot": (
+        "attention, three stages",
+        r"(int slot_2 = 0, phase_2 = 0;\s*for [^\n]*\n)",
+        r"\1slot_2 = 0;\n",
+    ),
+    "the next tile's rows come while these are read": (
+        "attention, head 128",
+        r"if \(t_start \+ \d+ >= t_high\)",
+        "if (t_start < 0 || true)",
+    ),
+    "a number is told before all have read the one before": (
+        "causal attention",
+        r"mbarrier_wait_for_all\(number_empty[^;]*;",
+        ";",
+    ),
+    "the last block to leave resets one counter": ("causal attention", r"reset\(attention_taken\);", ";"),
+    "blocks take the tile after the next": (
+        "causal attention",
+        r"\(int\)gridDim.x \+ take",
+        "(int)gridDim.x + 1 + take",
+    ),
     "one barrier for all and for a warpgroup": (
         "rows copied by warpgroups, keys cleared by all",
         r"team_barrier<256>\(14\)",
@@ -260,8 +283,32 @@ MUTANTS = {
     ),
     "tensor cores do not see what threads wrote": ("columns and keys in two parts", r"tensor_cores_may_read\(\);", ""),
     "both warpgroups multiply the first columns": ("columns in two parts", r"\(warp / 4\) \* \d+ \+ kk", "0 + kk"),
-    "tiles are left out": ("matmul", r"\(u32\)number >=", "(u32)number + 1 >="),
+    "tiles are left out": ("matmul", r"(\w+) < \(u32\)", r"\1 + 1 < (u32)"),
 }
+
+
+@pytest.mark.parametrize("units", [1, 2])
+@pytest.mark.parametrize("name", ["causal attention", "attention, two warpgroups"])
+def test_some_heads_are_worked_on_at_every_length_before_the_next(
+    name: str, units: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last section is narrower; the long tiles of each come first."""
+    monkeypatch.setattr(grid, "units_of_section", lambda em, counts, most_bytes: index(units))
+    case = specialised(CASES[name]())
+    operator = generate(case.schedule)
+    own = operator.kernels[0].text.split(KERNEL_MARK)[1]
+    assert "attention_taken" in own and own.count("const int unit = ") == 2
+    for sizes in case.sizes:
+        check(operator, case.schedule.graph, case, sizes, rng)
+
+
+def test_what_heads_of_a_section_share_fits_into_a_quarter_of_the_cache() -> None:
+    operator = generate(specialised(attention("causal", head=32, rows=128)).schedule)
+    sizes = next(p.source.expression for p in operator.kernels[0].parameters if p.name == "units_of_strip")
+    l2 = H200.facts.l2_bytes // 4
+    for b, kv, t in ((3, 4, 1000), (2, 8, 10**6), (1, 7, 3 * 10**5), (2, 2, 0)):
+        found = evaluate(sizes, {"b": b, "kv": kv, "t": t, "s": 100})
+        assert found == 2 * min(b * kv, max(1, l2 // max(1, 2 * 2 * 32 * t)))  # two heads of queries share one of keys
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -333,6 +380,19 @@ def test_estimates_are_what_is_emitted() -> None:
     for made in compile_many(jobs):
         assert not isinstance(made, Failed)
         assert (made.resources.spill_stores, made.resources.local_bytes) == (0, 0), made.resources
+
+
+def test_the_estimate_counts_what_tells_the_next_tile() -> None:
+    c = next(c for c in load_candidates(CANDIDATES / "causal_prefill.json") if c.name == "unsplit")
+    bind = {"b": 1, "s": 2048, "t": 2048}
+    for plan in schedule(c, H200, bind, skeleton="specialised", keep=100):
+        (kernel,) = plan.kernels
+        source = generate(plan).kernels[0]
+        assert "attention_taken" in [p.name for p in source.parameters]
+        assert (
+            program_work(kernel.program, kernel.binding, {**plan.bind, **bind}, "tma").shared_bytes
+            == source.shared_bytes
+        )
 
 
 def test_a_tile_of_a_loop_in_a_loop_is_refused_when_it_is_scheduled() -> None:

@@ -9,6 +9,9 @@ void mbarrier_expect(u32 at, int bytes);
 void mbarrier_wait(u32 at, int parity);
 void mbarrier_arrive_at(u32 at);
 void mbarrier_arrive(u32 at);
+void mbarrier_tell(u32 at, u32 place, int x);
+int mbarrier_told(u32 at, int parity, u32 place);
+int take(int* counter);
 template <int N> DEV void registers_take() {}
 template <int N> DEV void registers_leave() {}
 void mbarrier_wait_for_all(u32 at, int parity);

@@ -350,6 +350,19 @@ void mbarrier_arrive(u32 at) {
   advance(b);
   if (chance() & 1) yield();  // whoever waits there may go on before this warp does
 }
+void mbarrier_tell(u32 at, u32 place, int x) {
+  shared_inside(place, 4);
+  memcpy(&machine.shared[place], &x, 4);
+  mbarrier_arrive(at);
+}
+int mbarrier_told(u32 at, int parity, u32 place) {
+  mbarrier_wait(at, parity);
+  shared_inside(place, 4);
+  int x;
+  memcpy(&x, &machine.shared[place], 4);
+  return x;
+}
+int take(int* counter) { range_of(counter, 4, "counts in"); return (*counter)++; }
 void mbarrier_wait_for_all(u32 at, int parity) {
   mbarrier_wait(at, parity);
   const Mbarrier& b = machine.mbarriers[mbarrier_at(at)];
