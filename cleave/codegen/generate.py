@@ -54,7 +54,7 @@ def generate(schedule: Schedule) -> OperatorSource:
         group = [plans.pop(0)]
         if schedule.merge in ONE_LAUNCH and plans and merge.outer_axes(group[0].program):
             group.append(plans.pop(0))
-            check_merge(*group)
+            check_merge(*group, schedule.bind)
         source, counter, needs = _kernel(schedule, group, memory)
         kernels.append(source)
         counters += counter

@@ -124,7 +124,7 @@ def _single_launch(plan: Schedule, r: Request) -> Iterator[Schedule]:
     """The plan, unless its merge would read what the block did not wait for: a second launch waits for everything."""
     first, second = plan.kernels
     try:
-        check_merge(first, second)
+        check_merge(first, second, plan.bind)
     except ScheduleError as error:
         r.reject(str(error), first.skeleton)
         return

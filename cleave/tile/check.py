@@ -15,13 +15,13 @@ That reductions see the identity beyond the axis they sum is what running the pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis, owners
 from cleave.ir.graph import Cast, Load, Reduce, Ref, Term, term_indices, walk
-from cleave.ir.index import Atom, Index, Position, axes_of, show, substitute
+from cleave.ir.index import Atom, Index, Position, axes_of, evaluate, show, substitute, symbols_of
 from cleave.tile.dependence import Dependences, dependences
 from cleave.tile.plan import ONE_LAUNCH, Binding, KernelPlan, Schedule
 from cleave.tile.program import (
@@ -59,7 +59,7 @@ def check_schedule(s: Schedule) -> Schedule:
     for k in s.kernels:
         check_program(k.program)
     for first, second in merged_pairs(s):
-        check_merge(first, second)
+        check_merge(first, second, s.bind)
     return s
 
 
@@ -73,17 +73,25 @@ def merged_pairs(s: Schedule) -> Iterator[tuple[KernelPlan, KernelPlan]]:
                 yield first, second
 
 
-def check_merge(first: KernelPlan, second: KernelPlan) -> None:
+def check_merge(first: KernelPlan, second: KernelPlan, bind: Mapping[str, int]) -> None:
     """A block that merges has waited for the blocks of its own tile, one for each chunk, and for no others.
 
-    Run one after the other, as the interpreter does, a program that reads the tiles of others looks right.
+    Run one after the other, as the interpreter does, a program that reads the tiles of others looks right. ``bind``:
+    sizes that are compiled in; an axis that is one tile has no others.
     """
     parts = finer_tiles(first.program, first.binding, second.program, second.binding)
     ours = {a: b for a, (b, _) in parts.items() if b in first.program.grid}
     stored = {s.output: s for s in statements(first.program.body) if isinstance(s, Store)}
     for term in tile_terms(second.program):
         if isinstance(term, Load) and term.input in stored:
-            _check_partial(second.program, term, stored[term.input], ours)
+            store = stored[term.input]
+            once = [a for a in store.once if a.kind != "outer" and not _is_one_tile(a, first.binding, bind)]
+            _check_partial(second.program, term, store, once, ours)
+
+
+def _is_one_tile(a: Axis, binding: Binding, bind: Mapping[str, int]) -> bool:
+    known = all(s.name in bind for s in symbols_of(a.extent)) and not axes_of(a.extent)
+    return known and evaluate(a.extent, bind) <= binding.tile(a)
 
 
 def finer_tiles(first: Program, coarse: Binding, second: Program, fine: Binding) -> dict[Axis, tuple[Axis, int]]:
@@ -117,9 +125,9 @@ def divided_axes(first: Program, coarse: Binding, second: Program, fine: Binding
     return {b: n for b, n in finer_tiles(first, coarse, second, fine).values() if n > 1}
 
 
-def _check_partial(merge: Program, load: Load, store: Store, ours: Mapping[Axis, Axis]) -> None:
-    names = ", ".join(a.name for a in store.once if a.kind != "outer")
-    if names:
+def _check_partial(merge: Program, load: Load, store: Store, once: Sequence[Axis], ours: Mapping[Axis, Axis]) -> None:
+    if once:
+        names = ", ".join(a.name for a in once)
         raise ScheduleError(
             f"{load.input} is stored in the first tile of {names}, and the blocks of other tiles do not wait for it",
             location=f"program {merge.name}",

@@ -68,7 +68,7 @@ def run_schedule(
     for buffer in (*schedule.temporaries, *schedule.graph.outputs):
         buffers[buffer.name] = np.full([int(evaluate(n, values)) for n in buffer.shape], np.nan)
     for first, second in merged_pairs(schedule):
-        check_merge(first, second)
+        check_merge(first, second, schedule.bind)
     for kernel in schedule.kernels:
         run_program(kernel.program, kernel.binding.tiles, buffers, values, rounding)
     return {o.name: buffers[o.name] for o in schedule.graph.outputs}

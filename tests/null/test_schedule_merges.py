@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 import cleave
-from cleave import ops
+from cleave import nn, ops
+from cleave.codegen.emulator import emulate
+from cleave.codegen.generate import generate
 from cleave.errors import ScheduleError
 from cleave.schedule import schedule
 from cleave.search import search
 from cleave.target import Target
 from cleave.tile.interp import run_schedule
-from cleave.tile.plan import Merge
+from cleave.tile.plan import Merge, Schedule
+from tests.null.searched import searched
 
 
 @pytest.mark.parametrize("merge", [None, "second-launch", "last-arriving"])
@@ -30,3 +33,25 @@ def test_a_merge_that_would_read_other_blocks_is_left_to_a_second_launch(merge: 
     for plan in plans:
         got = run_schedule(plan, {"x": x}, bind)["out"]
         np.testing.assert_allclose(got, x.max(2).sum(1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("merge", ["cluster", "last-arriving"])
+def test_an_axis_of_one_tile_has_no_other_blocks_to_wait_for(merge: Merge) -> None:
+    """Statistics of rows are stored by the first tile of the columns, and there is no second one."""
+    bind, forced = {"m": 70, "k": 200}, {"merge": merge, "split": {"k": 2}, "tile": {"m": 64, "n": 64}}
+
+    def of_columns(n: int) -> list[Schedule]:
+        c = next(c for c in searched(nn.softmax_matmul(n=n)).candidates if c.name == "split k")
+        return list(schedule(c, Target("sm_90a"), bind, **forced))
+
+    plans = of_columns(64)
+    assert all(p.merge == merge for p in plans)
+    with pytest.raises(ScheduleError, match="no kernel of .* can run it"):
+        of_columns(128)
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((70, 200), (200, 64)))
+    for plan in (plans[0], next(p for p in plans if p.kernels[0].binding.mma == "wgmma")):
+        got = emulate(generate(plan), {"x": x, "w": w})["out"].astype(float)
+        e = np.exp(x.astype(float) - x.astype(float).max(1, keepdims=True))
+        wanted = (e / e.sum(1, keepdims=True)) @ w.astype(float)
+        assert np.linalg.norm(got - wanted) < 1e-3 * np.linalg.norm(wanted)
