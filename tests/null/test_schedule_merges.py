@@ -46,7 +46,7 @@ def test_an_axis_of_one_tile_has_no_other_blocks_to_wait_for(merge: Merge) -> No
 
     plans = of_columns(64)
     assert all(p.merge == merge for p in plans)
-    with pytest.raises(ScheduleError, match="no kernel of .* can run it"):
+    with pytest.raises(ScheduleError, match=r"no kernel of .* can run it"):
         of_columns(128)
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((70, 200), (200, 64)))
