@@ -130,6 +130,7 @@ class KernelSource:
     skeleton       what emitted it, for reports
     cluster        blocks of consecutive numbers that run together and reach each other's shared memory
     together       blocks of consecutive numbers that wait for one another: all must fit on the device at once
+    waits          whether it may be launched before the kernel before it has ended, for which it waits itself
     """
 
     text: str
@@ -142,6 +143,7 @@ class KernelSource:
     skeleton: str
     cluster: int = 1
     together: int = 1
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ class Facts:
     fma_rate           FP32 multiply-adds a clock and multiprocessor
     launch_seconds     a kernel launch inside a CUDA graph
     cluster_blocks     most blocks of a cluster; 1 where there are none
+    features           instructions; "early launch": a kernel can be launched before the one that it waits for has ended
     """
 
     chip: str
@@ -93,7 +94,9 @@ TARGETS: dict[str, Facts] = {
         fma_rate=128,
         launch_seconds=1.0e-6,
         cluster_blocks=8,
-        features=frozenset({"mma.sync", "ldmatrix", "cp.async", "tma", "wgmma", "cluster", "setmaxnreg"}),
+        features=frozenset(
+            {"mma.sync", "ldmatrix", "cp.async", "tma", "wgmma", "cluster", "setmaxnreg", "early launch"}
+        ),
     ),
 }
 """Facts of every architecture that can be compiled for."""

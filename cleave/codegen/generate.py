@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cleave.codegen import cluster, grid, merge, prelude, ring, row, specialised, warpgroup
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
@@ -55,7 +56,8 @@ def generate(schedule: Schedule) -> OperatorSource:
         if schedule.merge in ONE_LAUNCH and plans and merge.outer_axes(group[0].program):
             group.append(plans.pop(0))
             check_merge(*group, schedule.bind)
-        source, counter, needs = _kernel(schedule, group, memory)
+        order = Order(follows=bool(kernels), is_followed=bool(plans))
+        source, counter, needs = _kernel(schedule, group, memory, order)
         kernels.append(source)
         counters += counter
         for name, bytes_ in needs.items():
@@ -86,8 +88,22 @@ def _buffer(b: Input | Output, alignments: Mapping[str, int]) -> Buffer:
     return Buffer(b.name, b.dtype, b.shape, tuple(show(n) for n in b.shape), "contiguous", alignments.get(b.name, 1))
 
 
+@dataclass(frozen=True)
+class Order:
+    """Where a kernel stands among those of its operator."""
+
+    follows: bool
+    is_followed: bool
+
+    @property
+    def lines(self) -> str:
+        """With which it begins: the next one is launched once all blocks of this one run, and waits for their end."""
+        first = "  next_kernel_may_begin();\n" if self.is_followed else ""
+        return first + ("  kernel_before_is_over();\n" if self.follows else "")
+
+
 def _kernel(
-    schedule: Schedule, group: Sequence[KernelPlan], memory: Mapping[str, Memory]
+    schedule: Schedule, group: Sequence[KernelPlan], memory: Mapping[str, Memory], order: Order
 ) -> tuple[KernelSource, list[Workspace], dict[str, int]]:
     first = group[0]
     names, writer, shared = Names(), Writer(), SharedMemory()
@@ -105,13 +121,13 @@ def _kernel(
         counters += specialised.body(em, counts, schedule.target.facts)
     else:
         in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts)
-    own = writer.text()
+    own = order.lines + writer.text()
     feed = "tma" if prelude.has_mbarriers(own) else "cp.async"
     _check_shared(schedule, em, shared, ALIGNMENT if feed == "tma" else _STATIC_SHARED)
     threads = 32 * (first.binding.warps + first.binding.loaders)
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
     text = (
-        prelude.device_prelude(feed, warpgroup.definitions(own), rows=em.lanes > 0)
+        prelude.device_prelude(feed, warpgroup.definitions(own), rows=em.lanes > 0, ordered=bool(order.lines))
         + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
         + own
         + "}\n"
@@ -131,6 +147,7 @@ def _kernel(
         first.skeleton,
         in_cluster,
         together,
+        order.follows,
     )
     return source, counters, _alignments(parameters)
 

@@ -289,18 +289,49 @@ _MAX_DYNAMIC_SHARED = 8
 _NO_CONTEXT = ("INVALID_CONTEXT", "NOT_INITIALIZED")
 
 
+_EARLY = 6
+"""``CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION``"""
+
+
+class _LaunchAttribute(ctypes.Structure):
+    """``CUlaunchAttribute`` of a number."""
+
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_int * 15))
+
+
+class _LaunchConfig(ctypes.Structure):
+    """``CUlaunchConfig``"""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_LaunchAttribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of a loaded module, which stays loaded as long as this."""
+    """A function of a loaded module, which stays loaded as long as this.
+
+    ``early``: it is launched before the kernel before it has ended, and waits for that itself.
+    """
 
     entry: str
     threads: int
     shared_bytes: int
     _function: Any = field(repr=False)
+    early: bool = False
 
     def bound(self, grid: tuple[int, int, int], parameters: int, stream: int) -> Callable[[], object]:
         """A launch without arguments. ``parameters``: address of the addresses of the values, read at each launch."""
         block, shared = (self.threads, 1, 1), self.shared_bytes
+        if self.early:
+            attribute = ctypes.pointer(_LaunchAttribute(_EARLY, 0, 1))
+            config = _LaunchConfig(grid, block, shared, stream, attribute, 1)
+            return partial(_launch_early, config, ctypes.c_void_p(self._function.ptr), ctypes.c_void_p(parameters))
         return partial(_driver().launchKernel, self._function.ptr, *grid, *block, shared, stream, parameters, 0)
 
     def attributes(self) -> dict[str, int]:
@@ -308,7 +339,16 @@ class Kernel:
         return {name: int(_driver().funcGetAttribute(n, self._function.ptr)) for name, n in _ATTRIBUTES.items()}
 
 
-def load_kernel(cubin: bytes, entry: str, *, threads: int, shared_bytes: int) -> Kernel:
+def _launch_early(config: _LaunchConfig, function: ctypes.c_void_p, parameters: ctypes.c_void_p) -> None:
+    """CuPy's launches have no attributes: the driver's function is called. Errors: the driver's, by its name."""
+    status = _libcuda("cuLaunchKernelEx")(ctypes.byref(config), function, parameters, None)
+    if status:
+        name = ctypes.c_char_p()
+        _libcuda("cuGetErrorName")(status, ctypes.byref(name))
+        raise LaunchError((name.value or b"").decode() or f"CUDA error {status}")
+
+
+def load_kernel(cubin: bytes, entry: str, *, threads: int, shared_bytes: int, early: bool = False) -> Kernel:
     """Load a cubin on the current device and allow the dynamic shared memory that the launch will ask for.
 
     Errors: a cubin for another architecture, more shared memory than the device has.
@@ -320,7 +360,7 @@ def load_kernel(cubin: bytes, entry: str, *, threads: int, shared_bytes: int) ->
         _driver().funcSetAttribute(function.ptr, _MAX_DYNAMIC_SHARED, shared_bytes)
     except Exception as error:
         raise LaunchError(f"can't be loaded: {str(error).splitlines()[0]}", location=entry) from error
-    return Kernel(entry, threads, shared_bytes, function)
+    return Kernel(entry, threads, shared_bytes, function, early)
 
 
 def launch_again(launch: Callable[[], object], error: Exception, entry: str) -> None:

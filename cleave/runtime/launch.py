@@ -23,6 +23,7 @@ from cleave.kernel import Compiled, KernelSource
 from cleave.runtime import cuda
 from cleave.runtime.maps import TensorMapArgument
 from cleave.runtime.plan import Address, MapOf, Memory, Plan, ScalarValue
+from cleave.target import TARGETS
 
 _WORD = 8
 POINTER = "pointer"
@@ -75,6 +76,11 @@ def _check_together(kernels: Sequence[KernelSource]) -> None:
                 )
 
 
+def _load(k: KernelSource, c: Compiled) -> cuda.Kernel:
+    early = k.waits and "early launch" in TARGETS[c.arch].features
+    return cuda.load_kernel(c.cubin, k.entry, threads=k.threads, shared_bytes=k.shared_bytes, early=early)
+
+
 class LoadedOperator:
     """The kernels of one operator, loaded on demand for each device."""
 
@@ -100,9 +106,7 @@ class LoadedOperator:
             _refuse_capture(self._kernels[0].entry, stream)
             _check_together(self._kernels)
             pairs = zip(self._kernels, self._compiled, strict=True)
-            found = tuple(
-                cuda.load_kernel(c.cubin, k.entry, threads=k.threads, shared_bytes=k.shared_bytes) for k, c in pairs
-            )
+            found = tuple(_load(k, c) for k, c in pairs)
             self._loaded[device] = found
         return found
 

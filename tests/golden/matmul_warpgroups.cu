@@ -158,6 +158,16 @@ DEV void mbarrier_arrive_at(u32 address) {
 DEV void mbarrier_wait_for_all(u32 address, int parity) { mbarrier_wait(address, parity); }
 // Among threads of one block: what a thread has read may be overwritten by whoever waits there.
 DEV void mbarrier_arrive(u32 address) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address) : "memory"); }
+// A number for all who wait at an mbarrier. Who tells has waited until the number before was read by all.
+DEV void mbarrier_tell(u32 address, u32 place, int x) {
+  asm volatile("st.shared.s32 [%0], %1;" :: "r"(place), "r"(x) : "memory");
+  mbarrier_arrive(address); }
+DEV int mbarrier_told(u32 address, int parity, u32 place) {
+  mbarrier_wait(address, parity);
+  int x; asm volatile("ld.shared.s32 %0, [%1];" : "=r"(x) : "r"(place) : "memory"); return x; }
+// A number that no other thread of the device gets.
+DEV int take(int* counter) {
+  int r; asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory"); return r; }
 template <int N> DEV void registers_take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N)); }
 template <int N> DEV void registers_leave() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N)); }
 #define CLEAVE_BOX "cp.async.bulk.tensor."

@@ -88,6 +88,7 @@ class FakeGpu:
         """(entry, device that the kernel was loaded on, stream)"""
         self.encoded = []
         self.loaded = []
+        self.early = []
         """(entry, device)"""
         FakeGpu.interfaces = 0
 
@@ -108,8 +109,9 @@ class FakeGpu:
         self.encoded.append((pointer, facts))
         ctypes.c_uint64.from_address(at).value = pointer
 
-    def load_kernel(self, cubin, entry, *, threads, shared_bytes):
+    def load_kernel(self, cubin, entry, *, threads, shared_bytes, early=False):
         self.loaded.append((entry, self.device))
+        self.early.append(early)
         return FakeKernel(self, entry, self.device)
 
 

@@ -1,5 +1,7 @@
 """Arguments of compiled operators: names, dtypes, dims, strides, and what a call launches. No GPU: arrays are fakes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -347,9 +349,9 @@ def fake_gpu(monkeypatch):
     return fake.install(monkeypatch, {"scaling": ("QQQfiiqq", scale_rows)}, quick=False)
 
 
-def executable(operator):
-    compiled = Compiled("scaling", "sm_80", b"", "", Resources(1, 0, 0, 0, 0, 0))
-    return Executable([Variant(operator)], "sm_80", lambda sources: [compiled] * len(sources))
+def executable(operator, arch="sm_80"):
+    compiled = Compiled("scaling", arch, b"", "", Resources(1, 0, 0, 0, 0, 0))
+    return Executable([Variant(operator)], arch, lambda sources: [compiled] * len(sources))
 
 
 def test_numpy_in_numpy_out(fake_gpu, rng):
@@ -377,6 +379,15 @@ def test_device_arrays_keep_strides_and_workspaces_are_reused(fake_gpu, rng):
     f(DeviceArray(x), np.float32(4), stream=8)
     assert [a for a in fake_gpu.allocated if a[1]][1:] == [(32, True, 8)]  # another stream has its own
     assert f.compiles == 2
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_kernel_that_waits_itself_is_launched_early_where_the_device_can(fake_gpu, arch):
+    operator = scaling(kernel_count=2)
+    first, second = operator.kernels
+    f = executable(replace(operator, kernels=(first, replace(second, waits=True))), arch)
+    f(np.ones((2, 3), np.float32), np.float32(2))
+    assert fake_gpu.early == [False, arch == "sm_90a"]
 
 
 def test_outputs_of_the_caller(fake_gpu):

@@ -12,14 +12,18 @@ KERNEL_MARK = "// ---- kernel\n"
 
 
 @cache
-def device_prelude(feed: Feed = "cp.async", instructions: str = "", *, rows: bool = False) -> str:
+def device_prelude(
+    feed: Feed = "cp.async", instructions: str = "", *, rows: bool = False, ordered: bool = False
+) -> str:
     """CUDA C++, ending in ``KERNEL_MARK``.
 
-    ``instructions``: of the warpgroups, see ``codegen.warpgroup``; ``rows``: where threads share them.
+    ``instructions``: of the warpgroups, see ``codegen.warpgroup``; ``rows``: where threads share them; ``ordered``: for
+    one of several kernels.
     """
     boxes = _text("bulk.cuh") if feed == "tma" else ""
     groups = _text("warpgroup.cuh") + instructions if instructions else ""
-    return _text("device.cuh") + boxes + groups + (_text("rows.cuh") if rows else "") + _common(feed, rows=rows)
+    more = (_text("rows.cuh") if rows else "") + (_text("order.cuh") if ordered else "")
+    return _text("device.cuh") + boxes + groups + more + _common(feed, rows=rows)
 
 
 def has_mbarriers(text: str) -> bool:
