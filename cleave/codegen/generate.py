@@ -55,7 +55,7 @@ def generate(schedule: Schedule) -> OperatorSource:
         group = [plans.pop(0)]
         if schedule.merge in ONE_LAUNCH and plans and merge.outer_axes(group[0].program):
             group.append(plans.pop(0))
-            check_merge(*group, schedule.bind)
+            check_merge(group[0], group[1], schedule.bind)
         order = Order(follows=bool(kernels), is_followed=bool(plans))
         source, counter, needs = _kernel(schedule, group, memory, order)
         kernels.append(source)
