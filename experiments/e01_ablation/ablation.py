@@ -104,11 +104,12 @@ def merged(plans: Mapping[str, Planned]) -> Ablated:
 
 
 def program(made: Made) -> str:
-    """A name of what runs: texts, launches, what is compiled in. Two candidates may give one program."""
+    """A name of what runs: texts but for the kernels' own names, launches, what is compiled in. Two candidates, or two
+    ways to cut a graph, may give one program."""
     source = made.source
     if source is None:
         return f"not compiled: {shown(made.schedule)}: {made.error}"
-    launches = [(k.text, k.threads, k.shared_bytes, str(k.grid), k.cluster, k.together) for k in source.kernels]
+    launches = [replace(k, text=k.text.replace(k.entry, "kernel"), entry="kernel") for k in source.kernels]
     derived = [str(index) for _, index in source.derived]
     fixed = sorted(source.fixed.items())
     return hashlib.sha256(repr((launches, derived, fixed)).encode()).hexdigest()
