@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
-from cleave.cost.program import Counter, Work, program_work
+from cleave.cost.program import Counter, Work, chain_bytes, program_work
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, free
 from cleave.ir.index import Position, axes_of
 from cleave.ir.op import DTYPES
-from cleave.tile.plan import Binding, Feed
+from cleave.tile.plan import Binding, Chain, Feed
 from cleave.tile.program import Let, Loop, Program, Stmt, Store, TileTerm, Update, names_read, statements
 from cleave.tile.same import column_loops, loaded_ahead, same_values
 
@@ -34,9 +34,14 @@ def shared_row_work(program: Program, binding: Binding, dims: Mapping[str, int],
     return _Counter(program, binding, dims, feed).count()
 
 
-def kernel_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed) -> Work:
-    """What a kernel does at one shape, whatever its threads share."""
-    return (shared_row_work if binding.lanes else program_work)(program, binding, dims, feed)
+def kernel_work(
+    program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed, chain: Chain = "registers"
+) -> Work:
+    """What a kernel does at one shape, whatever its threads share; ``chain``: where computed rows wait for a matmul."""
+    work = (shared_row_work if binding.lanes else program_work)(program, binding, dims, feed)
+    if chain == "shared":
+        work.shared_bytes += chain_bytes(program, binding)
+    return work
 
 
 class _Counter(Counter):

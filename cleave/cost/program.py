@@ -123,6 +123,21 @@ def parts_bytes(program: Program, binding: Binding, slices: Mapping[Axis, int], 
     return _aligned(total, BOX_ALIGNMENT)
 
 
+def chain_bytes(program: Program, binding: Binding) -> int:
+    """Shared memory for rows that are computed between matmuls, where they don't stay in registers: of each matmul that
+    reads such rows."""
+    every = list(statements(program.body))
+    lets = {s.name: s.term for s in every if isinstance(s, Let)}
+    rows = prod(binding.tile(a) for a in binding.rows)
+    total = 0
+    for s in every:
+        term = s.term if isinstance(s, Let | Update) else None
+        for r in (term.left, term.right) if isinstance(term, Contract) else ():
+            if set(r.axes) & set(binding.rows) and not isinstance(lets.get(r.name), Load):
+                total += _aligned(2 * rows * binding.tile(term.axis), ALIGNMENT) * binding.teams
+    return total
+
+
 def _aligned(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 

@@ -108,7 +108,7 @@ def _works(s: Schedule) -> list[Work]:
     """What the scheduler counted when it chose the schedule."""
     dims = {**s.shape, **s.bind}
     dims |= {c.symbol.name: int(evaluate(c.length, dims)) for c in s.chunks}
-    works = [kernel_work(k.program, k.binding, dims, k.feed) for k in s.kernels]
+    works = [kernel_work(k.program, k.binding, dims, k.feed, k.chain) for k in s.kernels]
     if s.merge == "cluster":
         first, second = s.kernels
         slices = divided_axes(first.program, first.binding, second.program, second.binding)

@@ -277,7 +277,7 @@ def _costed(
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
     dims, feed = s.dims(chunk), r.feed(skeleton, binding)
-    work = kernel_work(lowered.program, binding, dims, feed)
+    work = kernel_work(lowered.program, binding, dims, feed, r.chain)
     why_not = _feed_refusal(skeleton, binding, work) or refusal(work, r.target, binding)
     if why_not is not None:
         r.reject(why_not, skeleton.name)

@@ -133,6 +133,17 @@ def test_layout_propagation_off_sends_computed_operands_through_shared_memory(rn
     np.testing.assert_allclose(emulate(off, x)["out"], interpret(made.graph, x)["out"], rtol=1e-2, atol=2e-3)
 
 
+def test_what_layout_propagation_off_takes_of_shared_memory_is_counted() -> None:
+    """Every schedule that is offered can be generated: the first ones did not fit."""
+    g, dims = nn.instantiate("mha", {"b": 1, "h": 32, "s": 4096, "t": 4096, "d": 128, "e": 128})
+    config = Config(ablation=Ablation(layout_propagation=False))
+    best = next(c for c in search(g, config=Config(isolate=False)).candidates if not c.splits)
+    plans = schedule(best, Target("sm_90a"), dims, config)
+    assert len(plans) == 8
+    for plan in plans:
+        assert generate(plan).kernels
+
+
 def test_split_off_has_no_outer_axis(rng: Generator) -> None:
     """Of decode attention over many keys, which is split otherwise."""
     on, off = (generated("gqa", DECODE, *names, arch="sm_90a") for names in ((), ("split",)))

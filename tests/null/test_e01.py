@@ -426,7 +426,7 @@ def replace_commit(r: Record, name: str) -> Record:
 
 def test_a_measurement_needs_no_search() -> None:
     """The machine with the GPU has no egglog."""
-    modules = ", ".join(f"experiments.e01_ablation.{name}" for name in ("run", "point", "plans"))
+    modules = ", ".join(f"experiments.e01_ablation.{name}" for name in ("run", "loop", "point", "plans", "ablation"))
     code = f"import sys; sys.modules['egglog'] = None; import {modules}; print('found')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "found", done.stderr
