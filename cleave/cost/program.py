@@ -129,13 +129,14 @@ def chain_bytes(program: Program, binding: Binding) -> int:
     every = list(statements(program.body))
     lets = {s.name: s.term for s in every if isinstance(s, Let)}
     rows = prod(binding.tile(a) for a in binding.rows)
-    total = 0
-    for s in every:
-        term = s.term if isinstance(s, Let | Update) else None
-        for r in (term.left, term.right) if isinstance(term, Contract) else ():
-            if set(r.axes) & set(binding.rows) and not isinstance(lets.get(r.name), Load):
-                total += _aligned(2 * rows * binding.tile(term.axis), ALIGNMENT) * binding.teams
-    return total
+    products = [s.term for s in every if isinstance(s, Let | Update) and isinstance(s.term, Contract)]
+    computed = [
+        x
+        for x in products
+        for r in (x.left, x.right)
+        if set(r.axes) & set(binding.rows) and not isinstance(lets.get(r.name), Load)
+    ]
+    return sum(_aligned(2 * rows * binding.tile(x.axis), ALIGNMENT) * binding.teams for x in computed)
 
 
 def _aligned(size: int, alignment: int) -> int:
