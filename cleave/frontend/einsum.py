@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cleave.errors import ShapeError
 from cleave.frontend.context import fail
 from cleave.frontend.spec import describe, is_unit, same_extent
-from cleave.frontend.tensor import Tensor, TensorLike, promoted, replaced, tensor, term
+from cleave.frontend.tensor import Tensor, TensorLike, check_owners, promoted, replaced, tensor, term
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_name
 from cleave.ir.graph import Term, apply
@@ -70,6 +70,7 @@ def einsum(subscripts: str, *operands: TensorLike) -> Tensor:
     product: Term | None = None
     for x, names in zip(xs, labels, strict=True):
         mapping = {a: axes[n].position for a, n in zip(x.slots, names, strict=True) if not is_unit(a)}
+        check_owners(x, mapping)
         factor = term(Tensor(replaced(x.value, mapping)))
         product = factor if product is None else apply("mul", product, factor)
     assert product is not None

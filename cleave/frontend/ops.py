@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from cleave.frontend import reduce, rotate
 from cleave.frontend.context import current, fail
 from cleave.frontend.einsum import einsum, matmul
+from cleave.frontend.placed import Placed, placed
 from cleave.frontend.spec import is_unit
 from cleave.frontend.tensor import (
     AxisLike,
     Tensor,
     TensorLike,
     arithmetic,
+    expression,
     integers,
     is_integer,
     tensor,
@@ -26,7 +28,7 @@ from cleave.frontend.tensor import (
     where,
 )
 from cleave.ir.axis import Axis
-from cleave.ir.dim import Dim, is_dim, is_name
+from cleave.ir.dim import is_name
 from cleave.ir.index import index, show
 
 # ---- reductions
@@ -155,16 +157,26 @@ def position(axis: str) -> Tensor:
     return Tensor(index(axes[axis]), (axes[axis],), "int64")
 
 
-def arange(extent: int | Dim, axis: str | None = None) -> Tensor:
-    """0, 1, .., extent − 1 along a new axis, called ``axis`` or like the dim that the extent is; an integer tensor."""
-    size = index(extent)
+def arange(extent: TensorLike, axis: str | None = None) -> Tensor:
+    """0, 1, .., extent − 1 along a new axis, called ``axis`` or like the dim that the extent is; an integer tensor.
+
+    An extent that is an integer tensor makes the axis ragged: ``arange(lengths, "t")`` has lengths[b] positions.
+    """
+    size = expression(tensor(extent), "arange")
     name = axis or (show(size) if is_name(show(size)) else "")
     if not is_name(name):
         fail(f"arange({show(size)}): give the axis a name, such as arange({show(size)}, 't')")
-    if not is_dim(size):
-        fail(f"arange({show(size)}): the extent is no dim")
     a = Axis(name, size)
     return Tensor(index(0) if is_unit(a) else a.position, (a,), "int64")
+
+
+def place(x: TensorLike, **places: TensorLike) -> Placed:
+    """An output whose elements lie at computed places: ``place(x, row=start + i)``, with ``row`` in its specification.
+
+    A place is an integer tensor over axes of x, which stand for the new axis there. Places must differ; elements of the
+    buffer that are at no place are left alone.
+    """
+    return placed(tensor(x), {name: tensor(p) for name, p in places.items()})
 
 
 def value(x: TensorLike) -> Tensor:
@@ -203,6 +215,7 @@ __all__: Sequence[str] = [
     "mean",
     "min",
     "minimum",
+    "place",
     "position",
     "reciprocal",
     "reciprocal0",

@@ -8,7 +8,7 @@ those of inputs and outputs, and ``astype`` is a rounding that no rewrite moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any, NoReturn, TypeAlias
@@ -331,6 +331,14 @@ def replaced(value: Value, mapping: dict[Axis, Index]) -> Value:
             return substitute_axes(value, mapping)
 
 
+def check_owners(x: Tensor, mapping: Mapping[Axis, Index]) -> None:
+    """Refuse to put something in the place of an axis that the extent of another axis reads."""
+    for a in x.slots:
+        for owner in ix.axes_of(a.extent):
+            if owner in mapping and mapping[owner] is not owner.position:
+                fail(f"axis {owner.name} of {x.name} can't change: the extent of axis {a.name} depends on it")
+
+
 def promoted(*xs: Tensor) -> str | None:
     """The storage type of a result, as in NumPy: the wider one; integers, masks and numbers take that of the floats."""
     floats = {x.storage for x in xs if x.storage in FLOATS}
@@ -354,6 +362,7 @@ def aligned(a: TensorLike, b: TensorLike, *, positions: bool = False) -> tuple[T
     left, right = tensor(a), tensor(b)
     joint = join(left.slots, right.slots, (left.name, right.name), positions=positions)
     mapping = {old: new.position for old, new in joint.renamed.items()}
+    check_owners(right, mapping)
     return left, replace(right, value=replaced(right.value, mapping)), joint.slots
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from cleave.errors import GraphError, ShapeError
 from cleave.frontend.context import CURRENT, HOME, Trace, fail, home_of
+from cleave.frontend.placed import Placed
 from cleave.frontend.spec import (
     SpecLike,
     collect_dims,
@@ -160,7 +161,7 @@ def _input_tensor(source: Input, shape: tuple[tuple[Axis, ...], ...]) -> Tensor:
 # ---- outputs
 
 
-def _named_outputs(result: object, fn: Callable[..., Any]) -> dict[str, Tensor]:
+def _named_outputs(result: object, fn: Callable[..., Any]) -> dict[str, Placed]:
     title = getattr(fn, "__name__", "the function")
     if isinstance(result, Mapping):
         named = dict(cast("Mapping[str, object]", result))
@@ -172,11 +173,11 @@ def _named_outputs(result: object, fn: Callable[..., Any]) -> dict[str, Tensor]:
         named = {"out": result}
     if not named:
         fail(f"{title} returns no output")
-    out: dict[str, Tensor] = {}
+    out: dict[str, Placed] = {}
     for n, x in named.items():
-        if not isinstance(x, Tensor):
+        if not isinstance(x, Tensor | Placed):
             fail(f"{title} returns {_kind(x)} as {n}: outputs are traced tensors")
-        out[n] = x
+        out[n] = x if isinstance(x, Placed) else Placed(x, {})
     return out
 
 
@@ -185,7 +186,7 @@ def _kind(x: object) -> str:
 
 
 def _output_specs(
-    outputs: SpecLike | Mapping[str, SpecLike] | None, named: Mapping[str, Tensor]
+    outputs: SpecLike | Mapping[str, SpecLike] | None, named: Mapping[str, Placed]
 ) -> dict[str, SpecLike]:
     if outputs is None:
         return {}
@@ -199,24 +200,30 @@ def _output_specs(
     return dict.fromkeys(named, outputs)
 
 
-def _output(name: str, x: Tensor, spec: SpecLike | None, state: Trace) -> Output:
+def _output(name: str, what: Placed, spec: SpecLike | None, state: Trace) -> Output:
     """One output: its buffer, and where each element goes."""
+    x = what.tensor
     value = term(x)
     whole = x.storage if is_position(value) else None
     dtype = whole or promoted(x) or (state.dtype if state.dtype in FLOATS else DEFAULT)
     if not any(isinstance(t, (Load, IndexValue, Where)) for t in walk(value)):
         fail(f"output {name} depends on no input")
     groups = [(a,) for a in x.slots]
+    if spec is None and what.places:
+        fail(f"output {name} has places for {', '.join(what.places)}: say in outputs how it is stored")
     if spec is not None:
         parsed = parse_spec(spec, f"output {name}")
         dtype = parsed.dtype or dtype
         groups = [tuple(group) for group in resolve(parsed, _known(x, state), f"output {name}")]
-        _check_output_axes(name, x, [a for group in groups for a in group])
+        _check_output_axes(name, what, [a for group in groups for a in group])
     allowed = FLOATS if whole is None else FLOATS | INTEGERS
     if dtype not in allowed:
         fail(f"output {name}: dtype {dtype}: allowed are {', '.join(sorted(allowed))}")
     extents: list[Dim] = [merged_extent(group) for group in groups]
-    indices: list[Index] = [merged_position(group) for group in groups]
+    places: dict[ix.Atom, Index] = {
+        ix.Position(a): what.places[a.name] for group in groups for a in group if a.name in what.places
+    }
+    indices: list[Index] = [ix.substitute(merged_position(group), places) for group in groups]
     return Output(name, dtype, tuple(extents), tuple(indices), _without_last_cast(value, dtype))
 
 
@@ -224,15 +231,16 @@ def _known(x: Tensor, state: Trace) -> dict[str, Dim]:
     return {**state.dims, **{a.name: a.extent for a in x.slots}}
 
 
-def _check_output_axes(name: str, x: Tensor, axes: Sequence[Axis]) -> None:
-    theirs = {a.name: a for a in x.slots if not is_unit(a)}
+def _check_output_axes(name: str, what: Placed, axes: Sequence[Axis]) -> None:
+    theirs = {a.name: a for a in what.tensor.slots if not is_unit(a) and a.name in what.left}
     ours = {a.name: a for a in axes if not is_unit(a)}
-    if ours.keys() != theirs.keys():
-        fail(f"output {name} has axes {', '.join(theirs) or 'none'}; stored as {', '.join(ours) or 'none'}", ShapeError)
-    for n, a in ours.items():
-        if a is not theirs[n]:
+    if ours.keys() != {*theirs, *what.places}:
+        has = ", ".join((*theirs, *what.places)) or "none"
+        fail(f"output {name} has axes {has}; stored as {', '.join(ours) or 'none'}", ShapeError)
+    for n, a in theirs.items():
+        if a is not ours[n]:
             fail(
-                f"axis {n}: extent {describe(theirs[n].extent)} of output {name}, stored as {describe(a.extent)}",
+                f"axis {n}: extent {describe(a.extent)} of output {name}, stored as {describe(ours[n].extent)}",
                 ShapeError,
             )
 

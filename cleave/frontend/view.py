@@ -23,7 +23,7 @@ from cleave.frontend.spec import (
     same_extent,
     settled,
 )
-from cleave.frontend.tensor import Item, Tensor, expression, is_integer, replaced, slot_number
+from cleave.frontend.tensor import Item, Tensor, check_owners, expression, is_integer, replaced, slot_number
 from cleave.ir.axis import Axis
 from cleave.ir.dim import Dim, is_name, of_value
 from cleave.ir.index import Index, ceildiv, index, maximum, minimum
@@ -53,6 +53,7 @@ def rename(x: Tensor, names: Mapping[str, str]) -> Tensor:
 def rename_slots(x: Tensor, names: Mapping[int, str]) -> Tensor:
     slots = tuple(Axis(names.get(n, a.name), a.extent) for n, a in enumerate(x.slots))
     mapping = {a: b.position for a, b in zip(x.slots, slots, strict=True) if a is not b and not is_unit(a)}
+    check_owners(x, mapping)
     return replace(x, value=replaced(x.value, mapping), slots=slots, label="")
 
 
@@ -78,6 +79,7 @@ def reshape(x: Tensor, shape: Sequence[str | int | Dim]) -> Tensor:
         mapping[a] = place if number == 0 else place % settled(a.extent)
         stride = stride * settled(a.extent)
     live = {a: i for a, i in mapping.items() if not is_unit(a)}
+    check_owners(x, live)
     return replace(x, value=replaced(x.value, live), slots=tuple(new), label="")
 
 
@@ -114,6 +116,7 @@ def take(x: Tensor, items: Sequence[Item]) -> Tensor:
         if names.count(name) > 1:
             fail(f"indexing {x.name}: two axes of the result are called {name}; rename one first")
     mapping = {a: i for a, i in chosen.mapping.items() if not is_unit(a)}
+    check_owners(x, mapping)
     return replace(x, value=replaced(x.value, mapping), slots=tuple(slots), label="")
 
 

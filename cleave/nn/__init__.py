@@ -8,6 +8,7 @@ mla.py               latent attention in decode: keys and values are one tensor,
 mlp.py               silu(x w1) · (x w2)
 moe.py               softmax and top-k of the logits of experts
 norm.py              RMS and layer norms, in front of a product and between residual sums
+paged.py             attention over batches of requests, keys in pages or packed
 projection.py        attention with the projections of queries, keys and values
 quantised.py         per-token absmax quantisation in front of a product
 rope.py              rotary position embeddings, alone and on queries and keys
@@ -25,6 +26,7 @@ from cleave.nn.mlp import swiglu
 from cleave.nn.moe import moe_routing
 from cleave.nn.norm import layernorm, layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
 from cleave.nn.operators import OPERATORS, Operator, instantiate
+from cleave.nn.paged import mla_paged_decode, mla_paged_prefill, paged_decode, paged_prefill, ragged_prefill
 from cleave.nn.projection import qkv_attention
 from cleave.nn.quantised import quantised_matmul
 from cleave.nn.rope import rope, rope_attention
@@ -48,12 +50,17 @@ __all__ = [
     "matmul_matmul",
     "matmul_rowsum",
     "mla_decode",
+    "mla_paged_decode",
+    "mla_paged_prefill",
     "mla_projected",
     "moe_routing",
     "norm_residual_norm",
+    "paged_decode",
+    "paged_prefill",
     "qk_norm_attention",
     "qkv_attention",
     "quantised_matmul",
+    "ragged_prefill",
     "residual_rmsnorm",
     "rmsnorm",
     "rmsnorm_matmul",

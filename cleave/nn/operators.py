@@ -18,6 +18,7 @@ from cleave.nn.mla import mla_decode, mla_projected
 from cleave.nn.mlp import swiglu
 from cleave.nn.moe import enough_experts, moe_routing
 from cleave.nn.norm import layernorm, layernorm_linear, norm_residual_norm, residual_rmsnorm, rmsnorm, rmsnorm_matmul
+from cleave.nn.paged import mla_paged_decode, mla_paged_prefill, paged_decode, paged_prefill, ragged_prefill
 from cleave.nn.projection import qkv_attention
 from cleave.nn.quantised import quantised_matmul
 from cleave.nn.rope import rope, rope_attention
@@ -92,6 +93,9 @@ _HEADS = ("b", "h", "kv_heads", "s", "t", "d", "e")
 _FIXED_HEADS = ("group", "d", "e")
 _ONE_KIND_OF_HEADS = ("b", "h", "s", "t", "d", "e")
 
+_PAGES = ("num_pages", "num_kv_indices", "page")
+_LENGTHS = ("b", "total_q", "total_kv", "num_pages", "num_kv_indices")
+
 _GPT2_WEIGHTS = (
     *("gain1", "shift1", "wq", "wk", "wv", "bq", "bk", "bv", "wo", "bo"),
     *("gain2", "shift2", "w1", "b1", "w2", "b2"),
@@ -151,6 +155,40 @@ OPERATORS: dict[str, Operator] = {
             ("d", "e", "r", "p"),
             weights=("wk", "wv"),
             resolve=heads.alike,
+        ),
+        Operator(
+            "paged_decode",
+            paged_decode,
+            ("b", "h", "kv_heads", "d", *_PAGES),
+            ("group", "d", "page"),
+            resolve=heads.grouped,
+            varying=_LENGTHS,
+        ),
+        Operator(
+            "paged_prefill",
+            paged_prefill,
+            ("b", "total_q", "h", "kv_heads", "d", *_PAGES),
+            ("group", "d", "page"),
+            resolve=heads.grouped,
+            varying=_LENGTHS,
+        ),
+        Operator(
+            "ragged_prefill",
+            ragged_prefill,
+            ("b", "total_q", "total_kv", "h", "kv_heads", "d", "e"),
+            _FIXED_HEADS,
+            resolve=heads.grouped,
+            varying=_LENGTHS,
+        ),
+        Operator(
+            "mla_paged_decode", mla_paged_decode, ("b", "h", "r", "p", *_PAGES), ("r", "p", "page"), varying=_LENGTHS
+        ),
+        Operator(
+            "mla_paged_prefill",
+            mla_paged_prefill,
+            ("b", "total_q", "h", "r", "p", *_PAGES),
+            ("r", "p", "page"),
+            varying=_LENGTHS,
         ),
         Operator(
             "qkv_attention",

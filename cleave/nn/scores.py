@@ -16,12 +16,16 @@ Window: TypeAlias = int | tuple[int, int] | None
 """w keys that end with the query's own, or (left, right): so many before and behind it."""
 
 
+Scale: TypeAlias = float | str | None
+"""A number, the name of a float32 input, or None for 1/√ of the size of a head."""
+
+
 @dataclass(frozen=True)
 class ScoreOptions:
     """Checked when made; ``operator`` is what messages start with. See ``attention`` for what each one means."""
 
     operator: str
-    scale: float | None = None
+    scale: Scale = None
     causal: bool = False
     window: Window = None
     soft_cap: float | None = None
@@ -29,7 +33,7 @@ class ScoreOptions:
     alibi: bool = False
 
     def __post_init__(self) -> None:
-        if self.scale is not None:
+        if isinstance(self.scale, float | int):
             finite(self.operator, "scale", self.scale)
         if self.soft_cap is not None:
             positive(self.operator, "soft_cap", self.soft_cap)
@@ -37,11 +41,12 @@ class ScoreOptions:
 
     def inputs(self, heads: str) -> dict[str, str]:
         """Specifications of the inputs that the options bring."""
-        return ({"slopes": heads} if self.alibi else {}) | ({"bias": f"{heads} s t"} if self.bias else {})
+        scale = {self.scale: "float32[]"} if isinstance(self.scale, str) else {}
+        return scale | ({"slopes": heads} if self.alibi else {}) | ({"bias": f"{heads} s t"} if self.bias else {})
 
     def applied(self, scores: Tensor, head: Dim, **more: Tensor) -> Tensor:
         """Scores over axes that end in s and t; ``head`` is the extent that the default scale is made of."""
-        scores = scores * self.factor(head)
+        scores = scores * (more[self.scale] if isinstance(self.scale, str) else self.factor(head))
         if self.soft_cap is not None:
             scores = ops.tanh(scores / self.soft_cap) * self.soft_cap
         if self.alibi:
@@ -52,7 +57,7 @@ class ScoreOptions:
         return scores if mask is None else ops.where(mask, scores, -inf)
 
     def factor(self, head: Dim) -> Tensor:
-        return ops.rsqrt(head) if self.scale is None else ops.value(self.scale)
+        return ops.rsqrt(head) if self.scale is None else ops.value(float(self.scale))
 
     def _mask(self, scores: Tensor) -> Tensor | None:
         left, right = self._sides()

@@ -369,6 +369,19 @@ def test_pages_are_found_through_a_table(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(run(fn, arrays, **specs), expected, rtol=1e-10)
 
 
+def test_rows_of_requests_are_read_and_stored_where_they_begin(rng: np.random.Generator) -> None:
+    def fn(x: Any, starts: Any) -> Any:
+        b = ops.arange(starts.shape[0] - 1, "b")
+        rows = starts[b] + ops.arange(starts[b + 1] - starts[b], "i")
+        mine = x[rows]
+        return {"out": ops.place(mine / ops.sum(mine, "i", keepdims=True), row=rows)}
+
+    x, starts = normal(rng, 6, 2), np.array([0, 2, 2, 5])
+    g = cleave.trace(fn, x="row d", starts="int32[b1]", outputs={"out": "row d"})
+    expected = np.concatenate([x[:2] / x[:2].sum(0), x[2:5] / x[2:5].sum(0), np.full((1, 2), np.nan)])
+    np.testing.assert_allclose(interpret(g, {"x": x, "starts": starts})["out"], expected)
+
+
 def test_arange(rng: np.random.Generator) -> None:
     x = normal(rng, 3)
     got = run(lambda x: x[:, None] * ops.arange(4, "t") + ops.arange(x.shape[0])[:, None], {"x": x}, x="n")

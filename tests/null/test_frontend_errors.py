@@ -94,6 +94,23 @@ ERRORS: list[tuple[Program, dict[str, Any], str]] = [
     (lambda x: sum(x), {"x": "n"}, "x can't be iterated over while it is traced: its extents are symbols"),
     (lambda x: np.exp(x), {"x": "n"}, "x is no NumPy array; use the functions of cleave.ops"),
     (lambda x: ops.position("n") // 0, {"x": "n"}, "the tensor [n] // 0: division by zero"),
+    # axes whose extent is read, and places
+    (
+        lambda x: x + ops.arange(x, "t"),
+        {"x": "n"},
+        "arange: x is a floating value; positions, dims and integer inputs are needed",
+    ),
+    (
+        lambda x, n: ops.einsum("c t -> c t", x[:, ops.arange(n, "t")]),
+        {"x": "b m", "n": "int32[b]"},
+        "axis b of the tensor [b, t] can't change: the extent of axis t depends on it",
+    ),
+    (lambda x: ops.place(x, n=ops.position("n")), {"x": "n"}, "place: 'n' is no name for a new axis of x"),
+    (
+        lambda x, y: ops.place(x, row=ops.position("n") + ops.position("p")),
+        XY,
+        "place: row lies along axis p, which x has not",
+    ),
     # views
     (lambda x: x[4], {"x": "m=4 n"}, "axis m of x: index 4, allowed is -4 <= index < 4"),
     (lambda x: x[0, 0, 0], {"x": "m n"}, "indexing x: 3 indices for 2 axes (m, n)"),

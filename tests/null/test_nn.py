@@ -18,6 +18,7 @@ from cleave.ir.instance import draw_inputs
 from cleave.ir.interp import interpret
 from cleave.ir.text import parse_graph
 from cleave.search import search
+from tests.null import paged_references
 from tests.null.nn_references import REFERENCES
 
 
@@ -155,7 +156,9 @@ def test_an_operator_is_searched_printed_and_read(
 
 
 def test_every_operator_has_a_reference_and_is_tried() -> None:
-    assert set(REFERENCES) == set(nn.OPERATORS) == {name for name, _, _ in CASES}
+    """Those over batches of requests in test_paged.py."""
+    assert set(REFERENCES) == {name for name, _, _ in CASES}
+    assert {*REFERENCES, *paged_references.REFERENCES} == set(nn.OPERATORS)
 
 
 def test_every_option_is_a_word_of_the_command_line() -> None:
