@@ -3,7 +3,7 @@
     Y = f(t)   ->   part = t;  Y = f(part)
 
 A temporary is dense: a ragged axis is stored at the length that bounds it, and an axis without such a bound can't be
-cut.
+cut. Axes that are summed one inside the other may be one axis of a temporary, see ``Nested``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
+from math import prod
 
 from cleave.candidate import Fold, Split
 from cleave.errors import ScheduleError
@@ -34,7 +35,7 @@ from cleave.ir.graph import (
     term_indices,
     walk,
 )
-from cleave.ir.index import Index, inputs_of, of, pred_inputs, symbols_of
+from cleave.ir.index import Index, Position, axes_of, index, inputs_of, of, pred_inputs, symbols_of
 from cleave.schedule.clashes import fresh_name
 from cleave.schedule.contraction import NARROW, narrow_type
 from cleave.schedule.roles import stored_axes
@@ -59,17 +60,48 @@ class Partition:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Nested:
+    """Sums directly inside one another of a product of two computed values: a matmul, once those are stored side by
+    side along the summed axes.
+
+        sum(a, sum(b, x[.., a, b] * y[.., a, b]))  ->  part0[.., a * |b| + b] = x;  part1[.., a * |b| + b] = y
+                                                       sum(ab, part0[.., ab] * part1[.., ab])
+
+    axes    summed, as the temporaries have them, slowest first
+    joined  the axis ab
+    """
+
+    reduce: Reduce
+    axes: tuple[Axis, ...]
+    joined: Axis
+    operands: tuple[Term, Term]
+
+    @property
+    def position(self) -> Index:
+        at = index(0)
+        for a in self.axes:
+            at = at * a.extent + a.position
+        return at
+
+
 def uncut(piece: Piece) -> Partition:
     return Partition((piece,))
 
 
-def cut(whole: Piece, waves: Sequence[Sequence[Term]], splits: Sequence[Split] = (), note: str = "") -> Partition:
+def cut(
+    whole: Piece,
+    waves: Sequence[Sequence[Term]],
+    splits: Sequence[Split] = (),
+    note: str = "",
+    nested: Sequence[Nested] = (),
+) -> Partition:
     """Materialise terms, wave by wave; a wave's terms may read those of earlier waves.
 
-    Terms of one wave that have the same axes are outputs of one kernel. Errors: a term over a ragged axis that nothing
-    bounds.
+    Terms of one wave that have the same axes are outputs of one kernel. Sums in ``nested`` become matmuls, their
+    operands are among the terms. Errors: a term over a ragged axis that nothing bounds.
     """
-    cutter = _Cutter(whole, splits)
+    cutter = _Cutter(whole, splits, nested)
     for wave in waves:
         cutter.store([t for t in wave if t not in cutter.mapping])
     g = whole.graph
@@ -80,9 +112,11 @@ def cut(whole: Piece, waves: Sequence[Sequence[Term]], splits: Sequence[Split] =
 class _Cutter:
     """A graph while it is cut: terms that are stored, where, and the kernels so far."""
 
-    def __init__(self, whole: Piece, splits: Sequence[Split]) -> None:
-        self.whole, self.splits = whole, splits
+    def __init__(self, whole: Piece, splits: Sequence[Split], nested: Sequence[Nested] = ()) -> None:
+        self.whole, self.splits, self.nested = whole, splits, nested
         self.contractions = frozenset(c.reduce for c in structure(whole.graph).contractions)
+        self.contractions |= {n.reduce for n in nested}
+        self.joined = {t: n for n in nested for t in n.operands}
         self.order = _axis_order(whole.graph)
         self.mapping: dict[Term, Term] = {}
         self.buffers: list[Buffer] = []
@@ -93,20 +127,39 @@ class _Cutter:
         for bundle in _bundles(terms):
             outputs: list[Output] = []
             for t in bundle:
-                indices = tuple(a.position for a in sorted(free(t), key=self.order.__getitem__))
+                indices = self.indices(t)
                 buffer = self.buffer(t)
                 outputs.append(Output(buffer.name, buffer.dtype, buffer.shape, indices, replace(t, self.mapping)))
                 made[t] = Load(buffer.name, indices)
             self.piece(outputs)
         self.mapping |= made
+        for n in self.nested:
+            if n.reduce not in self.mapping and all(t in self.mapping for t in n.operands):
+                self.mapping[n.reduce] = self.matmul(n)
+
+    def indices(self, t: Term) -> tuple[Index, ...]:
+        joined = self.joined.get(t)
+        kept = free(t).difference(() if joined is None else joined.axes)
+        indices = tuple(a.position for a in sorted(kept, key=self.order.__getitem__))
+        return indices if joined is None else (*indices, joined.position)
+
+    def matmul(self, n: Nested) -> Reduce:
+        """The sums over one axis, of operands that are stored."""
+        loads = {t: self.mapping[t] for t in n.operands}
+        along = {
+            t: Load(u.input, (*u.indices[:-1], n.joined.position)) for t, u in loads.items() if isinstance(u, Load)
+        }
+        return Reduce("sum", n.joined, replace(summed(n.reduce), {**self.mapping, **along}))
 
     def buffer(self, t: Term) -> Buffer:
         g = self.whole.graph
         name = f"part{len(self.buffers)}"
         if name in {b.name for b in (*g.inputs, *g.outputs)}:
             name = fresh_name(name, (b.name for b in (*g.inputs, *g.outputs, *self.buffers)))
-        axes = sorted(free(t), key=self.order.__getitem__)
-        shape = tuple(dense_extent(a, self.splits) for a in axes)
+        joined = self.joined.get(t)
+        kept = free(t).difference(() if joined is None else joined.axes)
+        shape = tuple(dense_extent(a, self.splits) for a in sorted(kept, key=self.order.__getitem__))
+        shape = shape if joined is None else (*shape, joined.joined.extent)
         self.buffers.append(Buffer(name, _storage(t, g, self.contractions), shape))
         return self.buffers[-1]
 
@@ -163,11 +216,25 @@ def _storage(t: Term, g: Graph, contractions: frozenset[Reduce]) -> str:
     sums = [
         r
         for r in reductions(*g.terms)
-        if r in contractions and t in (*product_factors(r.body), *_spine(r.body)) and r.axis in free(t)
+        if r in contractions and t in (*product_factors(summed(r)), *_spine(summed(r))) and r.axis in free(t)
     ]
-    spines = {u for r in sums for u in (*_spine(r.body), r)}
+    spines = {u for r in sums for u in (*_spine(summed(r)), *_levels(r))}
     elsewhere = any(t in children(u) and u not in spines for u in walk(*g.terms)) or t in g.terms
     return dtype if dtype in NARROW and sums and not elsewhere else "float32"
+
+
+def _levels(r: Reduce) -> list[Reduce]:
+    """A sum and those directly inside it, outermost first."""
+    out = [r]
+    while r.op == "sum" and isinstance(r.body, Reduce) and r.body.op == "sum":
+        r = r.body
+        out.append(r)
+    return out
+
+
+def summed(r: Reduce) -> Term:
+    """What sums directly inside one another add up."""
+    return _levels(r)[-1].body
 
 
 def _spine(body: Term) -> list[Term]:
@@ -250,3 +317,61 @@ def computed_operands(contractions: Iterable[Contraction]) -> list[Term]:
             elif not isinstance(t, Load) and c.reduce.axis in free(t) and own and not sums & set(walk(t)):
                 out[t] = None
     return list(out)
+
+
+def nested_sums(g: Graph) -> list[Nested]:
+    """Sums over several axes that are matmuls once their operands are stored: two computed values with all of these
+    axes, whose extents are known, and one of their own each. Inputs would have to be copied."""
+    every = reductions(*g.terms)
+    inside = {u for r in every for u in _levels(r)[1:]}
+    taken: dict[Term, frozenset[Axis]] = {}
+    out: list[Nested] = []
+    for r in every:
+        axes = frozenset(u.axis for u in _levels(r))
+        factors = [t for t in product_factors(summed(r)) if axes & free(t)]
+        if r in inside or len(axes) < 2 or not _are_sides(factors, axes):
+            continue
+        if all(taken.setdefault(t, axes) == axes for t in factors):
+            order = tuple(sorted(axes, key=lambda a: (a in _beside(factors), a.name)))
+            out.append(Nested(r, order, _joined(order, g), (factors[0], factors[1])))
+    return out
+
+
+def _are_sides(factors: Sequence[Term], axes: frozenset[Axis]) -> bool:
+    known = all(is_dim(a.extent) and all(s.value is not None for s in symbols_of(a.extent)) for a in axes)
+    if not known or len(factors) != 2 or any(isinstance(t, Load) or not axes <= free(t) for t in factors):
+        return False
+    left, right = map(free, factors)
+    return bool(left - right and right - left)
+
+
+def _joined(order: Sequence[Axis], g: Graph) -> Axis:
+    name, names = "_".join(a.name for a in order), {a.name for a in g.axes}
+    extent = prod((a.extent for a in order[1:]), start=order[0].extent)
+    return Axis(fresh_name(name, names) if name in names else name, extent)
+
+
+def _beside(terms: Iterable[Term]) -> frozenset[Axis]:
+    """Axes along which loads below some terms read elements that lie side by side."""
+    lasts = [t.indices[-1] for t in walk(*terms) if isinstance(t, Load) and t.indices]
+    linear = [(a, i.linear_in(Position(a))) for i in lasts for a in axes_of(i)]
+    return frozenset(a for a, found in linear if found is not None and found[0].constant == 1)
+
+
+def repeated_in_loops(g: Graph, rows: frozenset[Axis]) -> list[Term]:
+    """What is made of reductions without matmul that lack the rows, and change inside: every tile of rows computes them
+    again. With everything that is made of one alone, as far as that has the same axes."""
+    s = structure(g)
+    sums = {c.reduce for c in s.contractions}
+    found = [q for q in reductions(*g.terms) if not rows & free(q) and free(q) - set(s.stored)]
+    kept = [q for q in found if not sums & set(reductions(q))]
+    return list(dict.fromkeys(_made_of(g, q) for q in kept))
+
+
+def _made_of(g: Graph, t: Term) -> Term:
+    every = walk(*g.terms)
+    while True:
+        users = [u for u in every if t in children(u)]
+        if len(users) != 1 or t in g.terms or not isinstance(users[0], Map) or free(users[0]) != free(t):
+            return t
+        t = users[0]

@@ -12,18 +12,21 @@ from math import prod
 from cleave.candidate import Split
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, Reduce, Term, free, reductions
+from cleave.ir.graph import Graph, Reduce, Term, free, reductions, walk
 from cleave.ir.index import evaluate
 from cleave.schedule.partition import (
+    Nested,
     Partition,
     Piece,
     computed_operands,
     cut,
     inner_contractions,
+    nested_sums,
+    repeated_in_loops,
     uncut,
     waves_of_reductions,
 )
-from cleave.schedule.placement import placements
+from cleave.schedule.placement import MOST_ROWS, placements
 from cleave.schedule.request import Request
 from cleave.schedule.rows import row_sets, rowless, structure
 from cleave.schedule.splits import base_extent, collapse, cut_at_partials
@@ -137,14 +140,49 @@ def _partitions(r: Request, piece: Piece) -> Iterator[Partition]:
     operands = computed_operands(s.contractions)
     if operands and _columns(r, piece.graph):
         yield from _tried(r, piece, [*waves, operands], "cut at operands that tiles compute again")
+    yield from _cut_at_repeats(r, piece, waves)
     inner = [q for q in inner_contractions(piece.graph, (x.reduce for x in s.contractions)) if q not in lost]
     if inner:
         yield from _tried(r, piece, [*waves, inner], "cut at matmuls inside other reductions")
 
 
-def _tried(r: Request, piece: Piece, waves: Sequence[Sequence[Term]], note: str) -> Iterator[Partition]:
+def _cut_at_repeats(r: Request, piece: Piece, waves: Sequence[Sequence[Term]]) -> Iterator[Partition]:
+    """What tiles of rows compute again in their loops, stored: reductions, or operands of matmuls that hold them; and
+    operands of sums that are no matmul as they are."""
+    s, rows = structure(piece.graph), _many_rows(r, piece.graph)
+    nested = nested_sums(piece.graph)
+    if nested:
+        operands = list(dict.fromkeys(t for n in nested for t in n.operands))
+        yield from _tried(r, piece, [*waves, operands], "cut at operands of sums over several axes", nested)
+    repeated = repeated_in_loops(piece.graph, rows) if rows else []
+    if not repeated:
+        return
+    yield from _tried(r, piece, [*waves, repeated], "cut at reductions that loops repeat for each tile of rows")
+    every = computed_operands(s.contractions)
+    operands = [t for t in every if any(q in walk(t) for q in repeated)]
+    if operands:
+        yield from _tried(r, piece, [*waves, operands], "cut at operands that loops compute for each tile of rows")
+    if operands and operands != every:
+        yield from _tried(r, piece, [*waves, every], "cut at all operands that are computed")
+
+
+def _many_rows(r: Request, g: Graph) -> frozenset[Axis]:
+    """Rows that one tile does not hold; none, if some placement has so few."""
+    sizes = r.sizes({})
+
+    def is_long(a: Axis) -> bool:
+        extent = sizes.extent(a)
+        return extent is None or extent > MOST_ROWS
+
+    found = [frozenset(filter(is_long, p.rows)) for p in placements(g, sizes)]
+    return frozenset[Axis]().union(*found) if all(found) else frozenset()
+
+
+def _tried(
+    r: Request, piece: Piece, waves: Sequence[Sequence[Term]], note: str, nested: Sequence[Nested] = ()
+) -> Iterator[Partition]:
     try:
-        yield cut(piece, waves, r.candidate.splits, note)
+        yield cut(piece, waves, r.candidate.splits, note, nested)
     except ScheduleError as error:
         r.reject(str(error))
 
