@@ -30,7 +30,10 @@ class Loaded:
 
 
 def read_program(options: argparse.Namespace, name: str | None = None) -> Loaded:
-    """The graph of an operator, of a function in a file, or of a file with its text; ``name`` instead of PROGRAM."""
+    """The graph of an operator, of a function in a file, or of a file with its text or a FlashInfer-Bench definition.
+
+    ``name`` instead of PROGRAM.
+    """
     name = str(options.program) if name is None else name
     bind = bindings(options.bind, "--bind")
     given = {o: getattr(options, o) for o in OPERATOR_OPTIONS if getattr(options, o) is not None}
@@ -38,6 +41,8 @@ def read_program(options: argparse.Namespace, name: str | None = None) -> Loaded
         return _from_file(name, bind, given)
     from cleave.nn import OPERATORS, instantiate
 
+    if Path(name).suffix == ".json":
+        return _from_definition(Path(name), bind, given)
     if name not in OPERATORS and (Path(name).suffix or Path(name).is_file()):
         return _from_text(Path(name), bind, given)
     graph, dims = instantiate(name, bind, **given)
@@ -94,6 +99,14 @@ def _from_text(path: Path, bind: dict[str, int], given: dict[str, Any]) -> Loade
         return Loaded(parse_graph(path.read_text(encoding="utf-8"), path.name), bind)
     except UnicodeDecodeError:
         raise BadInput(f"{path}: is no text") from None
+
+
+def _from_definition(path: Path, bind: dict[str, int], given: dict[str, Any]) -> Loaded:
+    from cleave.nn import from_definition
+
+    if given:
+        raise BadInput(f"--{next(iter(given))} is an option of operators; a definition says it all")
+    return Loaded(from_definition(path), bind)
 
 
 def _from_file(name: str, bind: dict[str, int], given: dict[str, Any]) -> Loaded:

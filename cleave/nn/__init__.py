@@ -1,6 +1,7 @@
 """The usual operators as plain graphs of primitives, and the tables that the command line finds them in.
 
 attention.py         softmax(q kᵀ · scale) v: heads in groups, masks, soft cap, biases, QK norm; scores.py its options
+definition.py        from_definition: definitions of FlashInfer-Bench as graphs
 layers.py            a decoder layer of Llama 3, Qwen3 and GPT-2
 linear_attention.py  f(q) f(k)ᵀ v
 matmul.py            a b, (q kᵀ) v, row sums of a product, low-rank corrections
@@ -18,6 +19,7 @@ workloads.py         WORKLOADS: the sizes at which they are compared
 """
 
 from cleave.nn.attention import attention, qk_norm_attention
+from cleave.nn.definition import from_definition
 from cleave.nn.layers import gpt2_layer, llama_layer
 from cleave.nn.linear_attention import linear_attention
 from cleave.nn.matmul import lora, matmul, matmul_matmul, matmul_rowsum
@@ -39,6 +41,7 @@ __all__ = [
     "Operator",
     "Workload",
     "attention",
+    "from_definition",
     "gpt2_layer",
     "instantiate",
     "layernorm",

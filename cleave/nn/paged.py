@@ -169,7 +169,7 @@ def _multi_head(
         at = _keys(x, x[k_name])
         scores = ops.einsum(_SCORES, _by_request(q, x), x[k_name][at])
         scores = options.applied(scores, q.shape[-1], **x)
-        return _stored(ops.einsum(_VALUES, ops.softmax(scores, axis="t"), x[v_name][at]), scores, x)
+        return _stored(ops.einsum(_VALUES, ops.softmax(scores, axis="t"), x[v_name][at]), scores, q, x)
 
     shared, own = extent("kv_heads", kv_heads), extent("group", group)
     head, last = extent("d", d), extent("d", d) if paged else extent("e", e)
@@ -190,7 +190,7 @@ def _latent(options: ScoreOptions, queries: Specs, dtype: str, r: int | None, p:
         scores = scores + ops.einsum("b s h p, b t p -> b h s t", _by_request(q_pe, x), x["kpe_cache"][at])
         scores = options.applied(scores, q_nope.shape[-1], **x)
         out = ops.einsum("b h s t, b t e -> b s h e", ops.softmax(scores, axis="t"), latent)
-        return _stored(out, scores, x)
+        return _stored(out, scores, q_nope, x)
 
     rank, rotated, where = extent("r", r), extent("p", p), _pool(page)
     arrays = {
@@ -245,21 +245,24 @@ def _count(pointers: Tensor) -> Tensor:
     return pointers[_requests() + 1] - pointers[_requests()]
 
 
-def _rows(pointers: Tensor, axis: str) -> Tensor:
-    """The rows of each request, over (b, axis)."""
-    return pointers[_requests()] + ops.arange(_count(pointers), axis)
+def _rows(pointers: Tensor, axis: str, x: Tensor) -> Tensor:
+    """The rows of each request in a packed tensor, over (b, axis).
+
+    No request has more than there are: said in the extent, it bounds a grid that the host launches before it knows.
+    """
+    return pointers[_requests()] + ops.arange(ops.minimum(_count(pointers), x.shape[0]), axis)
 
 
 def _by_request(x: Tensor, tables: Tensors) -> Tensor:
     """Queries over (b, s, ..)."""
-    return x[_rows(tables["qo_indptr"], "s")] if "qo_indptr" in tables else x[:, None]
+    return x[_rows(tables["qo_indptr"], "s", x)] if "qo_indptr" in tables else x[:, None]
 
 
 def _keys(tables: Tensors, cache: Tensor) -> tuple[Tensor, ...]:
     """Where a cache, or packed keys, hold each key, over (b, t)."""
     pointers = tables["kv_indptr"]
     if "kv_indices" not in tables:
-        return (_rows(pointers, "t"),)
+        return (_rows(pointers, "t", cache),)
     page = fixed_value(cache.shape[1]) or cache.shape[1]
     count = _count(pointers)
     if "kv_last_page_len" in tables:
@@ -268,9 +271,9 @@ def _keys(tables: Tensors, cache: Tensor) -> tuple[Tensor, ...]:
     return tables["kv_indices"][pointers[_requests()] + t // page], t % page
 
 
-def _stored(out: Tensor, scores: Tensor, tables: Tensors) -> Stored:
+def _stored(out: Tensor, scores: Tensor, q: Tensor, tables: Tensors) -> Stored:
     lse = log_sum_exp(scores, "2")
     if "qo_indptr" not in tables:
         return {"out": out.sum("s"), "lse": lse.sum("s")}
-    rows = _rows(tables["qo_indptr"], "s")
+    rows = _rows(tables["qo_indptr"], "s", q)
     return {"out": ops.place(out, total_q=rows), "lse": ops.place(lse, total_q=rows)}
