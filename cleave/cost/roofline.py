@@ -64,13 +64,13 @@ class Roofline:
 
 def roofline(s: Schedule) -> tuple[Roofline, ...]:
     """A row for each kernel of a schedule at its representative shape; the rows and the launches add up to its time."""
-    works = _works(s)
+    works = works_of(s)
     if s.merge not in ONE_LAUNCH:
         timed = [modelled([(w, k.binding)], s.target) for w, k in zip(works, s.kernels, strict=True)]
         seconds = [_without(m, "launch") for m in timed]
     else:
         pairs = [(w, k.binding) for w, k in zip(works, s.kernels, strict=True)]
-        both = modelled(pairs, s.target, merge=s.merge, chunks=_chunks(s))
+        both = modelled(pairs, s.target, merge=s.merge, chunks=chunk_count(s))
         seconds = [_without(both, "launch", "merge"), both.terms["merge"] / 1e6]
     return tuple(
         _row(k, w, at, s.target.facts, merge=n > 0 and s.merge in ONE_LAUNCH)
@@ -100,11 +100,11 @@ def _without(m: Modelled, *terms: str) -> float:
     return (m.microseconds - sum(m.terms.get(t, 0.0) for t in terms)) / 1e6
 
 
-def _chunks(s: Schedule) -> int:
+def chunk_count(s: Schedule) -> int:
     return int(evaluate(s.chunks[0].count, s.bind)) if s.chunks else 1
 
 
-def _works(s: Schedule) -> list[Work]:
+def works_of(s: Schedule) -> list[Work]:
     """What the scheduler counted when it chose the schedule."""
     dims = {**s.shape, **s.bind}
     dims |= {c.symbol.name: int(evaluate(c.length, dims)) for c in s.chunks}
@@ -112,6 +112,6 @@ def _works(s: Schedule) -> list[Work]:
     if s.merge == "cluster":
         first, second = s.kernels
         slices = divided_axes(first.program, first.binding, second.program, second.binding)
-        held = works[0].shared_bytes + parts_bytes(first.program, first.binding, slices, _chunks(s))
+        held = works[0].shared_bytes + parts_bytes(first.program, first.binding, slices, chunk_count(s))
         works[0] = replaced(works[0], shared_bytes=held)
     return works

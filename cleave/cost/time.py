@@ -2,7 +2,7 @@
 
     arithmetic = (matmul + special + other) / (share of multiprocessors, and of their schedulers, kept busy) + waiting
     memory     = max(distinct bytes / memory, all bytes / second-level cache, all bytes / what is in flight) + idle
-    kernel     = waves x WAVE_SECONDS + max(arithmetic, memory) + EXPOSED x min(arithmetic, memory)
+    kernel     = waves x wave_seconds + max(arithmetic, memory) + exposed x min(arithmetic, memory)
     time       = launches + kernels + merge
 
 Matmul and exponentials add up, as measured for kernels of this structure on the H200; where trips overlap the longer
@@ -18,32 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
+from cleave.cost.constants import H200, Constants
 from cleave.cost.program import Work
 from cleave.target import SHARED_OF_THE_SYSTEM, Facts, Target
 from cleave.tile.plan import ONE_LAUNCH, Binding, Merge, Modelled
 from cleave.tile.skeleton import LOADERS_REGISTERS
-
-CACHE_OVER_MEMORY = 4.0
-"""Bandwidth of the second-level cache over the memory's: no schedule was found that it limits below this."""
-
-EXPOSED = 0.15
-"""Part of the shorter of arithmetic and memory time that the other does not hide."""
-
-HARDLY_EXPOSED = 0.05
-"""The same of moving rows that threads share, and of waiting for them: most of it is hidden. It tells blocks apart that
-memory limits alike."""
-
-TRIP_CYCLES = 275
-"""Cycles a block waits at the barriers of a loop trip; other resident blocks fill them."""
-
-IDLE_SECONDS, IDLE_SHARE = 0.4e-6, 0.54
-"""Latency of a load that the transfer of tiles asked for earlier can hide, and the part of the rest that shows."""
-
-HIDING_SHARE = 0.5
-"""Part of a trip's arithmetic that hides the latency of the next tile: an assumption."""
-
-JOINED_SHARE, READ_SHARE = 6.0, 0.4
-"""Passes through shared memory, at its full rate, that a joined byte and one that a matmul reads cost."""
 
 SHARED_BYTES_A_CYCLE = 128
 """What a multiprocessor moves to or from shared memory in a cycle."""
@@ -57,29 +36,8 @@ LEAST_EARLY = 0.5
 LOADS_A_WARP = 2048
 """Bytes that a warp has under way when it loads into registers."""
 
-LOAD_LATENCY = 0.8e-6
-"""Seconds from asking for a tile to having it, under load."""
-
 SLOWEST, _RAMP_MICROSECONDS = 1000, 10.0
 """How many times as long as a launch and its memory take a kernel may run whose threads share rows."""
-
-STORE_SECONDS = 0.4e-6
-"""Seconds from the last value of a block whose threads share rows to its end: an assumption."""
-
-RAMP_SECONDS = 0.85e-6
-"""Seconds that even an empty kernel takes from launch to result, besides the launch."""
-
-WAVE_SECONDS = 2.2e-6
-"""Seconds from the start of a block to its first tile, and from its last one to its end."""
-
-LAST_SECONDS, LAST_BANDWIDTH = 1.35e-6, 40e9
-"""A merge in the block that arrives last: what it takes at least, and bytes a second that the block reads."""
-
-MEETING_SECONDS = 4.5e-6
-"""What it takes longer if the blocks wait for one another, and divide the merge; the median of 88 timed schedules."""
-
-CLUSTER_SECONDS = 0.57e-6
-"""A merge in a cluster: its barriers, and reads from the shared memory of others."""
 
 CLUSTER_SHARE = {1: 1.0, 2: 1.0, 3: 0.9, 4: 0.77, 5: 0.75, 6: 0.75, 7: 0.75, 8: 0.75}
 """Part of the multiprocessors that blocks of clusters of so many can fill at once: a cluster lies in one group of them.
@@ -111,35 +69,41 @@ def _serialised(work: Work, target: Target, binding: Binding) -> str | None:
 
 
 def modelled(
-    kernels: Sequence[tuple[Work, Binding]], target: Target, *, merge: Merge = "none", chunks: int = 1
+    kernels: Sequence[tuple[Work, Binding]],
+    target: Target,
+    *,
+    merge: Merge = "none",
+    chunks: int = 1,
+    constants: Constants = H200,
 ) -> Modelled:
     """Time of kernels one after the other, with its parts in microseconds.
 
     With a merge in one launch the second kernel is what the launch of the first does at its end, for so many chunks.
     """
+    c = constants
     facts, parts, total = target.facts, dict[str, float](), 0.0
     launched = kernels[:1] if merge in ONE_LAUNCH else kernels
     for work, binding in launched:
         alone = 1 if binding.multicast is None else binding.multicast.blocks
-        seconds, terms = _kernel_seconds(work, binding, facts, chunks if merge == "cluster" else alone)
+        seconds, terms = _kernel_seconds(work, binding, facts, c, chunks if merge == "cluster" else alone)
         total += seconds
         for name, value in terms.items():
             parts[name] = parts.get(name, 0.0) + value
     if merge in ONE_LAUNCH:
-        parts["merge"] = _merge_seconds(kernels[0][0], kernels[1][0], merge, chunks)
-    parts["launch"] = len(launched) * (facts.launch_seconds + RAMP_SECONDS)
+        parts["merge"] = _merge_seconds(kernels[0][0], kernels[1][0], merge, chunks, c)
+    parts["launch"] = len(launched) * (facts.launch_seconds + c.ramp_seconds)
     total += parts["launch"] + parts.get("merge", 0.0)
     return Modelled(total * 1e6, {name: value * 1e6 for name, value in parts.items()})
 
 
-def _merge_seconds(partials: Work, joined: Work, merge: Merge, chunks: int) -> float:
+def _merge_seconds(partials: Work, joined: Work, merge: Merge, chunks: int, c: Constants) -> float:
     if merge == "cluster":
-        return CLUSTER_SECONDS
+        return c.cluster_seconds
     tiles = max(partials.blocks // chunks, 1)
-    alone = joined.loaded_bytes / tiles / LAST_BANDWIDTH
+    alone = joined.loaded_bytes / tiles / c.last_bandwidth
     if merge == "last-arriving":
-        return LAST_SECONDS + alone
-    return LAST_SECONDS + MEETING_SECONDS + alone / max(min(chunks, joined.blocks // tiles), 1)
+        return c.last_seconds + alone
+    return c.last_seconds + c.meeting_seconds + alone / max(min(chunks, joined.blocks // tiles), 1)
 
 
 def resident_blocks(work: Work, binding: Binding, facts: Facts) -> int:
@@ -158,7 +122,9 @@ def resident_blocks(work: Work, binding: Binding, facts: Facts) -> int:
     )
 
 
-def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) -> tuple[float, dict[str, float]]:
+def _kernel_seconds(
+    work: Work, binding: Binding, facts: Facts, c: Constants, cluster: int
+) -> tuple[float, dict[str, float]]:
     units, resident = facts.multiprocessors, resident_blocks(work, binding, facts)
     places = max(1, int(units * resident * CLUSTER_SHARE[cluster]))
     waves = ceil(work.blocks / places)
@@ -170,19 +136,19 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) ->
     matmul = work.matmul_flops / (facts.matmul_rate if binding.mma == "wgmma" else facts.mma_rate)
     special = work.special / (facts.exp_rate * rate)
     other = work.other / (facts.fma_rate * rate)
-    shared = JOINED_SHARE * work.joined_bytes + READ_SHARE * work.read_bytes
-    barriers = work.trips * TRIP_CYCLES / (rate * beside)
+    shared = c.joined_share * work.joined_bytes + c.read_share * work.read_bytes
+    barriers = work.trips * c.trip_cycles / (rate * beside)
     waiting = barriers + shared / (SHARED_BYTES_A_CYCLE * rate)
     issuing = min(1.0, beside * binding.warps / SCHEDULERS)
     arithmetic = ((matmul + special + other) / issuing + waiting) / busy
     if work.overlaps:
         arithmetic = (max(matmul, special + other) + (0.0 if work.lags else barriers)) / busy
     trips = work.trips / max(work.blocks, 1) * waves
-    memory = _memory_seconds(work, binding, facts, together=together, used=used)
+    memory = _memory_seconds(work, binding, facts, c, together=together, used=used)
     if binding.lanes:
         waves = min(waves, 1)  # blocks are short: one begins while others end
     else:
-        memory += trips * _idle_seconds(work, facts, together, arithmetic / max(trips, 1.0))
+        memory += trips * _idle_seconds(work, facts, c, together, arithmetic / max(trips, 1.0))
     terms = {
         "matmul": matmul,
         "special": special,
@@ -190,50 +156,50 @@ def _kernel_seconds(work: Work, binding: Binding, facts: Facts, cluster: int) ->
         "waiting": waiting,
         "memory": memory,
         "idle": arithmetic * (1 - busy),
-        "waves": waves * WAVE_SECONDS,
+        "waves": waves * c.wave_seconds,
     }
-    return terms["waves"] + max(arithmetic, memory) + EXPOSED * min(arithmetic, memory), terms
+    return terms["waves"] + max(arithmetic, memory) + c.exposed * min(arithmetic, memory), terms
 
 
-def _idle_seconds(work: Work, facts: Facts, together: int, trip: float) -> float:
+def _idle_seconds(work: Work, facts: Facts, c: Constants, together: int, trip: float) -> float:
     """What a trip waits for its tile: the latency that neither tiles asked for earlier nor a trip's work hide."""
     tile = work.loaded_bytes / max(work.trips, 1.0)
     hidden = max(work.early, 0) * tile * together / facts.read_bandwidth
-    return max(0.0, IDLE_SECONDS - hidden - HIDING_SHARE * trip) * IDLE_SHARE
+    return max(0.0, c.idle_seconds - hidden - c.hiding_share * trip) * c.idle_share
 
 
-def _memory_seconds(work: Work, binding: Binding, facts: Facts, *, together: int, used: int) -> float:
+def _memory_seconds(work: Work, binding: Binding, facts: Facts, c: Constants, *, together: int, used: int) -> float:
     """``together``: blocks that run at once, on ``used`` multiprocessors."""
     bandwidth = facts.read_bandwidth
     moved = work.loaded_bytes + work.stored_bytes
     ring = work.shared_bytes * max(work.early, LEAST_EARLY) / binding.stages
     in_flight = together * max(ring, LOADS_A_WARP * binding.warps)
     if binding.lanes:
-        return _shared_row_seconds(work, facts, together)
+        return _shared_row_seconds(work, facts, c, together)
     if not work.matmul_flops:
-        bandwidth_seconds = _moving_seconds(work, facts, together)
+        bandwidth_seconds = _moving_seconds(work, facts, c, together)
     else:
         bandwidth_seconds = (work.distinct_bytes + work.stored_bytes) / bandwidth
     return max(
         bandwidth_seconds,
-        moved / (bandwidth * CACHE_OVER_MEMORY * used / facts.multiprocessors),
-        moved / (in_flight / LOAD_LATENCY),
+        moved / (bandwidth * c.cache_over_memory * used / facts.multiprocessors),
+        moved / (in_flight / c.load_latency),
     )
 
 
-def _shared_row_seconds(work: Work, facts: Facts, together: int) -> float:
+def _shared_row_seconds(work: Work, facts: Facts, c: Constants, together: int) -> float:
     """What is moved, and what blocks that run at once wait for loads and for one another's threads.
 
-    ``WAVE_SECONDS`` has the first load of the first block, and the last store of the last one.
+    ``wave_seconds`` has the first load of the first block, and the last store of the last one.
     """
-    joins = work.trips / max(work.blocks, 1) * TRIP_CYCLES / facts.clock
-    alone = work.rounds * LOAD_LATENCY + joins + STORE_SECONDS
-    waiting = max(work.blocks / together, 1.0) * alone - LOAD_LATENCY - STORE_SECONDS
-    moving = _moving_seconds(work, facts, together)
-    return max(moving, waiting) + HARDLY_EXPOSED * min(moving, waiting)
+    joins = work.trips / max(work.blocks, 1) * c.trip_cycles / facts.clock
+    alone = work.rounds * c.load_latency + joins + c.store_seconds
+    waiting = max(work.blocks / together, 1.0) * alone - c.load_latency - c.store_seconds
+    moving = _moving_seconds(work, facts, c, together)
+    return max(moving, waiting) + c.hardly_exposed * min(moving, waiting)
 
 
-def _moving_seconds(work: Work, facts: Facts, together: int) -> float:
+def _moving_seconds(work: Work, facts: Facts, c: Constants, together: int) -> float:
     """Everything from memory once; what is read again comes from the second-level cache, and takes the same paths.
 
     As far as it is there: what blocks that run at once have read may be more than half of it.
@@ -241,5 +207,5 @@ def _moving_seconds(work: Work, facts: Facts, together: int) -> float:
     again = work.loaded_bytes - work.distinct_bytes
     held = together / max(work.blocks, 1) * work.distinct_bytes
     there = min(1.0, facts.l2_bytes / 2 / max(held, 1.0))
-    cost = there / CACHE_OVER_MEMORY + 1 - there
+    cost = there / c.cache_over_memory + 1 - there
     return (work.distinct_bytes + work.stored_bytes + again * cost) / facts.read_bandwidth

@@ -99,6 +99,14 @@ def report() -> int:
     return 0
 
 
+def calibrate() -> int:
+    """Print how well the cost model orders the schedules in the records, and what a fit of its constants would give."""
+    from experiments.e01_ablation.calibrate import calibration_table, groups
+
+    print("\n".join(calibration_table(groups(_records("times.jsonl")))))
+    return 0
+
+
 def select(options: argparse.Namespace) -> tuple[Point, ...]:
     """The points that options name. Errors: an expression that is none, or that no point meets."""
     try:
@@ -114,7 +122,7 @@ def select(options: argparse.Namespace) -> tuple[Point, ...]:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m experiments run e01", description=__doc__)
-    made.add_argument("stage", choices=("search", "tune", "measure", "report"))
+    made.add_argument("stage", choices=("search", "tune", "measure", "report", "calibrate"))
     made.add_argument("--set", choices=tuple(SETS), default="nine", help="the paper's subgraphs, the others, or all")
     made.add_argument("--points", default="", help="an expression that is looked for in names of points")
     made.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
@@ -135,8 +143,8 @@ def main(argv: Sequence[str]) -> int:
             raise CleaveError(f"parts {','.join(options.parts)!r}: allowed are {', '.join(PARTS)}")
         if options.tried < 1:
             raise CleaveError(f"tried {options.tried}: allowed is >= 1")
-        if options.stage == "report":
-            return report()
+        if options.stage in ("report", "calibrate"):
+            return report() if options.stage == "report" else calibrate()
         if options.stage == "measure":
             return measure(select(options), options)
         if options.stage == "tune":

@@ -1,3 +1,4 @@
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -14,3 +15,6 @@ class OptimizeResult:
     x: Any
 
 def milp(c: ArrayLike, *, integrality: ArrayLike, bounds: Bounds, constraints: LinearConstraint) -> OptimizeResult: ...
+def minimize_scalar(
+    fun: Callable[[float], float], *, bounds: tuple[float, float], options: Mapping[str, int]
+) -> OptimizeResult: ...

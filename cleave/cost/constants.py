@@ -1,0 +1,55 @@
+"""Numbers of the cost model that no data sheet gives: they are measured, or fitted to schedules that were timed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Those of one kind of device. Seconds, bytes a second, cycles; what is a part of something has no unit.
+
+    cache_over_memory     bandwidth of the second-level cache over the memory's: no schedule was found that it limits
+                          below this
+    exposed               part of the shorter of arithmetic and memory time that the other does not hide
+    hardly_exposed        the same of moving rows that threads share, and of waiting for them: most of it is hidden. It
+                          tells blocks apart that memory limits alike
+    trip_cycles           what a block waits at the barriers of a loop trip; other resident blocks fill them
+    idle_seconds          latency of a load that the transfer of tiles asked for earlier can hide
+    idle_share            the part of the rest that shows
+    hiding_share          part of a trip's arithmetic that hides the latency of the next tile
+    joined_share          passes through shared memory, at its full rate, that a joined byte costs
+    read_share            the same of a byte that a matmul reads
+    load_latency          from asking for a tile to having it, under load
+    store_seconds         from the last value of a block whose threads share rows to its end
+    ramp_seconds          what even an empty kernel takes from launch to result, besides the launch
+    wave_seconds          from the start of a block to its first tile, and from its last one to its end
+    last_seconds          what a merge in the block that arrives last takes at least
+    last_bandwidth        what that block reads
+    meeting_seconds       what it takes longer if the blocks wait for one another, and divide the merge; the median of
+                          88 timed schedules
+    cluster_seconds       a merge in a cluster: its barriers, and reads from the shared memory of others
+    """
+
+    cache_over_memory: float = 4.0
+    exposed: float = 0.15
+    hardly_exposed: float = 0.05
+    trip_cycles: float = 275
+    idle_seconds: float = 0.4e-6
+    idle_share: float = 0.54
+    hiding_share: float = 0.5
+    joined_share: float = 6.0
+    read_share: float = 0.4
+    load_latency: float = 0.8e-6
+    store_seconds: float = 0.4e-6
+    ramp_seconds: float = 0.85e-6
+    wave_seconds: float = 2.2e-6
+    last_seconds: float = 1.35e-6
+    last_bandwidth: float = 40e9
+    meeting_seconds: float = 4.5e-6
+    cluster_seconds: float = 0.57e-6
+
+
+H200 = Constants()
+"""Most were fitted to 844 schedules of decode attention and of matmuls with few rows; ``python -m experiments run e01
+calibrate`` says how well they order others, and what a fit to those would give."""
