@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cleave.cost.scattered import SECTOR_BYTES, is_scattered
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, walk
@@ -74,7 +75,8 @@ class Work:
     memory that is lost where the kernel's begins. ``overlaps``: tensor cores work beside everything else; ``lags``: and
     there is nothing else. ``boxed``, ``copied``: tiles of loops that the copy engine fetches, and the others;
     ``unboxed``: operands of matmuls without rows that it does not fetch. ``multiples``: what run-time dims have to be
-    multiples of for it. ``rounds``: how often a block loads and waits, where threads share rows.
+    multiples of for it. ``rounds``: how often a block loads and waits, where threads share rows. ``scattered``:
+    elements of tiles that come one by one.
     """
 
     blocks: int = 1
@@ -100,6 +102,7 @@ class Work:
     copied: tuple[str, ...] = ()
     multiples: dict[Symbol, int] = field(default_factory=dict[Symbol, int])
     rounds: int = 0
+    scattered: float = 0.0
 
 
 def program_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
@@ -153,7 +156,7 @@ class _Reading:
 
     def __init__(self, program: Program) -> None:
         self.dtypes = {b.name: b.dtype for b in (*program.inputs, *program.outputs)}
-        self.axes = program_axes(program)
+        self.axes, self.unit = program_axes(program), program.unit
         self.every = tuple(statements(program.body))
         self.shared_names = {later for later, _ in program.same}
         self.operands = {
@@ -163,6 +166,7 @@ class _Reading:
             for r in (s.term.left, s.term.right)
         }
         self.fed = [s for s in self.every if isinstance(s, Let) and self.is_fed(s)]
+        self.scattered = {s.term for s in self.every if isinstance(s, Let) and self.is_scattered(s)}
         self.loads = {s.name for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
         pointwise = (s.term for s in self.every if isinstance(s, Let | Update) and not isinstance(s.term, Contract))
         self.pointwise = frozenset[str]().union(*map(_refs, pointwise))
@@ -171,6 +175,11 @@ class _Reading:
     def is_fed(self, s: Let) -> bool:
         """Whether a Let is a tile that comes through shared memory."""
         return isinstance(s.term, Load) and len(s.axes) >= 2 and self.dtypes[s.term.input] in ("float16", "bfloat16")
+
+    def is_scattered(self, s: Let) -> bool:
+        """Whether a tile that is fed comes element by element."""
+        tiled = [a for a in s.axes if a not in self.unit]
+        return isinstance(s.term, Load) and self.is_fed(s) and len(tiled) > 1 and is_scattered(s.term, tiled)
 
 
 _reading = lru_cache(maxsize=256)(_Reading)
@@ -327,8 +336,11 @@ class Counter:
                 self.work.read_bytes += 2.0 * self.read_volume(axis, left, right) * times
             case Load(name, indices):
                 if not is_shared:
-                    read = self.present(axes) * DTYPES[self.dtypes[name]] / self.readers(axes, indices)
-                    self.work.loaded_bytes += read * times
+                    elements, size = self.present(axes), DTYPES[self.dtypes[name]]
+                    if term in self.reading.scattered:
+                        size = SECTOR_BYTES
+                        self.work.scattered += elements * times
+                    self.work.loaded_bytes += elements * size / self.readers(axes, indices) * times
             case Reduce(_, axis, body):
                 self.work.other += volume * self.tile(axis) * times
                 self.pointwise(body, volume * self.tile(axis), times)

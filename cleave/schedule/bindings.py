@@ -17,7 +17,7 @@ from cleave.ir.index import axes_of
 from cleave.schedule.placement import MOST_ROWS, Placement, Sizes, power_of_two
 from cleave.tile.plan import Binding, Division
 from cleave.tile.program import Contract, Let, Loop, Program, loops, statements, tile_terms
-from cleave.tile.skeleton import COLUMNS_APART, MOST_COLUMNS, Skeleton
+from cleave.tile.skeleton import COLUMNS_APART, MOST_COLUMNS, WARPGROUP, Skeleton
 
 COLUMN_TILES = (32, 64, 128, 192, 256)
 """The last three for matmuls only: elementwise fragments of 128 columns cost registers and save no traffic."""
@@ -76,12 +76,13 @@ def _row_tiles(
     p: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int], parts: int
 ) -> Iterator[tuple[tuple[int, int, int], int]]:
     """((warps, teams, sets of rows a warp), tile of the first row axis); no more rows than the shape has, rounded up
-    to a warp's. ``parts``: warps that share rows."""
+    to a warp's, or a warpgroup's where several divide columns. ``parts``: warps that share rows."""
     if not p.rows:
         return
     others = prod(_row_tile(a, sizes, tile) for a in p.rows[1:])
     forced = tile.get(p.rows[0].name)
     needed = (sizes.extent(p.rows[0]) or 1) * others
+    least = skeleton.rows_per_warp * (1 if parts == 1 else WARPGROUP)
     arrangements = [
         (w, n, r)
         for w in reversed(skeleton.warps)
@@ -93,7 +94,7 @@ def _row_tiles(
         rows = warps // (teams * parts) * skeleton.rows_per_warp * row_tiles
         if rows % others or (forced is not None and rows != forced * others):
             continue
-        if forced is None and rows // 2 >= max(needed, skeleton.rows_per_warp):
+        if forced is None and rows // 2 >= max(needed, least):
             continue
         yield (warps, teams, row_tiles), rows // others
     possible = sorted({w // (n * parts) * skeleton.rows_per_warp * r for w, n, r in arrangements})

@@ -104,10 +104,14 @@ def _ranked(found: Sequence[Schedule]) -> list[Schedule]:
 
 
 def _schedules(s: Setting, tried: int) -> Iterator[Schedule]:
-    """So many of the best kernels of the first piece, each with what follows from it."""
-    first, *rest = s.variant.partition.pieces
+    """So many of the best kernels of the piece that divides the split axis, or of the first, each with what follows
+    from it; what runs before does not depend on it."""
+    pieces = s.variant.partition.pieces
+    lead = next((n for n, p in enumerate(pieces) if s.is_split(p)), 0)
+    before = [kernels(s, p) for p in pieces[:lead]]
+    rest = pieces[lead + 1 :]
     followers: dict[int, list[list[Kernel]]] = {}
-    for kernel in kernels(s, first)[:tried]:
+    for kernel in kernels(s, pieces[lead])[:tried] if all(before) else ():
         bound = Setting(s.request, s.variant, s.count, kernel.chunk)
         if s.variant.merge in ONE_LAUNCH:
             made = one_launch(bound, rest[0], kernel)
@@ -117,7 +121,8 @@ def _schedules(s: Setting, tried: int) -> Iterator[Schedule]:
         if kernel.chunk not in followers:
             followers[kernel.chunk] = [kernels(bound, piece) for piece in rest]
         if all(followers[kernel.chunk]):
-            yield _assembled(bound, [kernel, *(found[0] for found in followers[kernel.chunk])])
+            after = [found[0] for found in followers[kernel.chunk]]
+            yield _assembled(bound, [*(found[0] for found in before), kernel, *after])
 
 
 def _single_launch(plan: Schedule, r: Request) -> Iterator[Schedule]:

@@ -70,14 +70,20 @@ class Setting:
         length = -(-extent // (self.count * chunk)) * chunk
         return {**self.request.dims, split.count: self.count, split.chunk: length}
 
+    def is_split(self, piece: Piece) -> bool:
+        """Whether a piece has chunks of the split."""
+        split = self.variant.split
+        return split is not None and any(a is split.outer or a is split.inner for a in piece.graph.axes)
+
     @property
     def fixed(self) -> frozenset[str]:
         return frozenset() if self.variant.split is None else frozenset({self.variant.split.count})
 
 
 def kernels(s: Setting, piece: Piece) -> list[Kernel]:
-    """Kernels of a piece, fastest first; they do not depend on how partials are merged, so they are made once."""
-    key = (piece, s.count, s.chunk)
+    """Kernels of a piece, fastest first; they do not depend on how partials are merged, so they are made once. Without
+    chunks they do not depend on their number either."""
+    key = (piece, s.count, s.chunk) if s.is_split(piece) else (piece, 1, None)
     if key not in s.request.made:
         s.request.made[key] = _kernels(s, piece)
     return s.request.made[key]

@@ -8,7 +8,7 @@ cut. Axes that are summed one inside the other may be one axis of a temporary, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from math import prod
@@ -39,7 +39,7 @@ from cleave.ir.index import Index, Position, axes_of, index, inputs_of, of, pred
 from cleave.schedule.clashes import fresh_name
 from cleave.schedule.contraction import NARROW, narrow_type
 from cleave.schedule.roles import stored_axes
-from cleave.schedule.rows import Contraction, structure
+from cleave.schedule.rows import Contraction, matmuls, read_beside, structure
 from cleave.tile.program import Buffer
 
 
@@ -114,8 +114,8 @@ class _Cutter:
 
     def __init__(self, whole: Piece, splits: Sequence[Split], nested: Sequence[Nested] = ()) -> None:
         self.whole, self.splits, self.nested = whole, splits, nested
-        self.contractions = frozenset(c.reduce for c in structure(whole.graph).contractions)
-        self.contractions |= {n.reduce for n in nested}
+        self.matmuls = matmuls(whole.graph)
+        self.contractions = frozenset({*self.matmuls, *(n.reduce for n in nested)})
         self.joined = {t: n for n in nested for t in n.operands}
         self.order = _axis_order(whole.graph)
         self.mapping: dict[Term, Term] = {}
@@ -127,8 +127,9 @@ class _Cutter:
         for bundle in _bundles(terms):
             outputs: list[Output] = []
             for t in bundle:
-                indices = self.indices(t)
-                buffer = self.buffer(t)
+                axes = self.axes(t)
+                indices = self.indices(t, axes)
+                buffer = self.buffer(t, axes)
                 outputs.append(Output(buffer.name, buffer.dtype, buffer.shape, indices, replace(t, self.mapping)))
                 made[t] = Load(buffer.name, indices)
             self.piece(outputs)
@@ -137,11 +138,9 @@ class _Cutter:
             if n.reduce not in self.mapping and all(t in self.mapping for t in n.operands):
                 self.mapping[n.reduce] = self.matmul(n)
 
-    def indices(self, t: Term) -> tuple[Index, ...]:
-        joined = self.joined.get(t)
-        kept = free(t).difference(() if joined is None else joined.axes)
-        indices = tuple(a.position for a in sorted(kept, key=self.order.__getitem__))
-        return indices if joined is None else (*indices, joined.position)
+    def indices(self, t: Term, axes: Sequence[Axis]) -> tuple[Index, ...]:
+        indices = tuple(a.position for a in axes)
+        return (*indices, self.joined[t].position) if t in self.joined else indices
 
     def matmul(self, n: Nested) -> Reduce:
         """The sums over one axis, of operands that are stored."""
@@ -151,15 +150,23 @@ class _Cutter:
         }
         return Reduce("sum", n.joined, replace(summed(n.reduce), {**self.mapping, **along}))
 
-    def buffer(self, t: Term) -> Buffer:
+    def axes(self, t: Term) -> list[Axis]:
+        """Axes of a temporary, slowest first, without joined ones. Columns of a matmul that lie side by side in an
+        operand do so in it, unless others already would: the next matmul reads either."""
+        kept = free(t).difference(self.joined[t].axes if t in self.joined else ())
+        axes = sorted(kept, key=self.order.__getitem__)
+        if not isinstance(t, Reduce) or t not in self.matmuls or t in self.joined:
+            return axes
+        beside = read_beside(t) - self.matmuls[t]
+        return axes if axes[-1] in beside else sorted(axes, key=lambda a: a in beside)
+
+    def buffer(self, t: Term, axes: Sequence[Axis]) -> Buffer:
         g = self.whole.graph
         name = f"part{len(self.buffers)}"
         if name in {b.name for b in (*g.inputs, *g.outputs)}:
             name = fresh_name(name, (b.name for b in (*g.inputs, *g.outputs, *self.buffers)))
-        joined = self.joined.get(t)
-        kept = free(t).difference(() if joined is None else joined.axes)
-        shape = tuple(dense_extent(a, self.splits) for a in sorted(kept, key=self.order.__getitem__))
-        shape = shape if joined is None else (*shape, joined.joined.extent)
+        shape = tuple(dense_extent(a, self.splits) for a in axes)
+        shape = (*shape, self.joined[t].joined.extent) if t in self.joined else shape
         self.buffers.append(Buffer(name, _storage(t, g, self.contractions), shape))
         return self.buffers[-1]
 
@@ -209,7 +216,7 @@ def dense_extent(a: Axis, splits: Sequence[Split]) -> Index:
     )
 
 
-def _storage(t: Term, g: Graph, contractions: frozenset[Reduce]) -> str:
+def _storage(t: Term, g: Graph, contractions: Container[Reduce]) -> str:
     """FP32, but the storage type of matmuls if every use of the term is as a factor of one, or as several of them."""
     dtypes = {i.name: i.dtype for i in g.inputs}
     dtype = narrow_type(t, dtypes.__getitem__)
@@ -292,6 +299,29 @@ def waves_of_reductions(g: Graph) -> list[list[Reduce]]:
         if r in needed:
             waves.setdefault(level[r], []).append(r)
     return [waves[k] for k in sorted(waves)]
+
+
+def crossings(found: Mapping[Reduce, frozenset[Axis]]) -> list[Reduce]:
+    """Matmuls that are operands of one of other batch axes, as they are or element by element: heads may be the rows of
+    one and the batch of the other, and one kernel has them in one role. ``found``: matmuls with their batch axes."""
+    out: dict[Reduce, None] = {}
+    for r, batch in found.items():
+        stack: list[Term] = [r.body]
+        while stack:
+            t = stack.pop()
+            if not isinstance(t, Reduce):
+                stack += children(t)
+            elif found.get(t, batch) != batch:
+                out[t] = None
+    return list(out)
+
+
+def in_waves(terms: Sequence[Reduce]) -> list[list[Reduce]]:
+    """Those that need others of them after those."""
+    level: dict[Reduce, int] = {}
+    for t in sorted(terms, key=lambda t: len(set(walk(t)))):
+        level[t] = 1 + max((level[u] for u in level if u in walk(t.body)), default=-1)
+    return [[t for t in terms if level[t] == n] for n in sorted(set(level.values()))]
 
 
 def inner_contractions(g: Graph, is_contraction: Iterable[Reduce]) -> list[Reduce]:

@@ -15,9 +15,9 @@ from dataclasses import replace as replaced
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Graph, Load, Reduce, free, reductions, walk
-from cleave.ir.index import Index, Position, evaluate, symbols_of
+from cleave.ir.index import evaluate, symbols_of
 from cleave.schedule.roles import Level, Role
-from cleave.schedule.rows import Structure, contiguous, row_sets, rowless, structure
+from cleave.schedule.rows import Structure, contiguous, is_beside, read_beside, row_sets, rowless, structure
 
 WHOLE_LIMIT, WIDE_LIMIT = 256, 512
 """Longest axis that a block holds in one tile; and if warpgroups divide its columns."""
@@ -142,13 +142,14 @@ def _placement(g: Graph, s: Structure, sizes: Sizes, rows: tuple[Axis, ...], lim
 
 
 def _columns(g: Graph, s: Structure, rows: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """One stored axis beside the rows: the one that lies side by side in memory, on the other side of the
-    contractions."""
+    """One stored axis beside the rows, on the other side of the contractions: the one that lies side by side in the
+    outputs, or else in an operand that is read."""
     free_axes = [a for a in s.stored if a not in rows and a not in s.batch and a not in s.bound]
     across = [a for a in free_axes if any(a in (c.left if rows[0] in c.right else c.right) for c in s.contractions)]
     beside = contiguous(g)
     allowed = across if s.contractions else [a for a in free_axes if a in beside]
-    ranked = sorted(allowed, key=lambda a: a not in beside)
+    read = read_beside(*(c.reduce for c in s.contractions))
+    ranked = sorted(allowed, key=lambda a: (a not in beside, a not in read))
     return tuple(ranked[:1])
 
 
@@ -191,8 +192,12 @@ SHORT_SUM = 16
 
 def has_matmul(g: Graph, sizes: Sizes) -> bool:
     """Whether a sum of products is worth a matmul of tiles."""
-    sums = [c.reduce.axis for c in structure(g).contractions]
-    return any(not sizes.is_fixed(a) or (sizes.extent(a) or 0) > SHORT_SUM for a in sums)
+    return any(is_long(c.reduce.axis, sizes) for c in structure(g).contractions)
+
+
+def is_long(a: Axis, sizes: Sizes) -> bool:
+    """Whether a sum over an axis is more than a few products."""
+    return not sizes.is_fixed(a) or (sizes.extent(a) or 0) > SHORT_SUM
 
 
 def shared_row_placements(g: Graph, sizes: Sizes, *, tiled: bool = True) -> Iterator[Placement]:
@@ -225,15 +230,10 @@ def _shared_rows(g: Graph, s: Structure, sizes: Sizes, columns: frozenset[Axis],
 def _loops_over_columns(g: Graph, s: Structure, columns: frozenset[Axis]) -> frozenset[Axis]:
     """Bound axes of which threads share the elements: none of them meets another one, or a column, in one value."""
     loads = [t for t in walk(*g.terms) if isinstance(t, Load) and t.indices]
-    beside = {a for t in loads for a in free(t) if _is_last(t.indices[-1], a)}
+    beside = {a for t in loads for a in free(t) if is_beside(t.indices[-1], a)}
     chosen = list(columns)
     for a in sorted(s.bound - columns, key=lambda a: (a not in beside, a.name)):
         bodies = [free(r.body) for r in reductions(*g.terms) if r.axis is a]
         if a.kind != "outer" and (a in beside or not chosen) and not any(axes & set(chosen) for axes in bodies):
             chosen.append(a)
     return frozenset(chosen) & s.bound
-
-
-def _is_last(last: Index, a: Axis) -> bool:
-    linear = last.linear_in(Position(a))
-    return linear is not None and linear[0].constant == 1

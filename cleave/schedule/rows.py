@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cleave.ir.axis import Axis, owners
-from cleave.ir.graph import Graph, Load, Reduce, Term, free, product_factors, reductions
-from cleave.ir.index import Position, axes_of
+from cleave.ir.graph import Graph, Load, Reduce, Term, free, product_factors, reductions, walk
+from cleave.ir.index import Index, Position, axes_of
 from cleave.schedule.contraction import narrow_type, split_sides
 from cleave.schedule.roles import stored_axes
 
@@ -81,6 +81,15 @@ def _batch(r: Reduce, unit: frozenset[Axis]) -> frozenset[Axis]:
     return shared if shared and _contraction(r, unit | shared) is not None else frozenset()
 
 
+def matmuls(g: Graph) -> dict[Reduce, frozenset[Axis]]:
+    """Sums that are matmuls, each with batch axes of its own, which others may have as rows or columns."""
+    dtypes = {i.name: i.dtype for i in g.inputs}
+    ragged = frozenset[Axis]().union(*(owners(a) for a in g.axes))
+    sums = [r for r in reductions(*g.terms) if r.op == "sum" and narrow_type(r.body, dtypes.__getitem__) is not None]
+    batches = {r: ragged | _batch(r, ragged) for r in sums}
+    return {r: batch for r, batch in batches.items() if _contraction(r, batch) is not None}
+
+
 def contiguous(g: Graph) -> frozenset[Axis]:
     """Axes along which the largest outputs lie side by side in memory."""
     found: set[Axis] = set()
@@ -88,11 +97,20 @@ def contiguous(g: Graph) -> frozenset[Axis]:
     for o in g.outputs:
         if o.indices and len(stored_axes([o])) == most:
             last = o.indices[-1]
-            for a in axes_of(last):
-                linear = last.linear_in(Position(a))
-                if linear is not None and linear[0].constant == 1:
-                    found.add(a)
+            found |= {a for a in axes_of(last) if is_beside(last, a)}
     return frozenset(found)
+
+
+def read_beside(*terms: Term) -> frozenset[Axis]:
+    """Axes along which arrays that some terms load lie side by side in memory."""
+    loads = (t for t in walk(*terms) if isinstance(t, Load) and t.indices)
+    return frozenset(a for t in loads for a in axes_of(t.indices[-1]) if is_beside(t.indices[-1], a))
+
+
+def is_beside(last: Index, a: Axis) -> bool:
+    """Whether neighbours along an axis are neighbours in memory, by the last index of an array."""
+    linear = last.linear_in(Position(a))
+    return linear is not None and linear[0].constant == 1
 
 
 def row_sets(g: Graph, s: Structure) -> list[frozenset[Axis]]:

@@ -7,7 +7,7 @@ the outer axis.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace as replaced
 
 from cleave.candidate import Candidate, Fold, Split
@@ -39,14 +39,18 @@ def partials(g: Graph, outer: Axis) -> list[Reduce]:
     return list(found)
 
 
-def cut_at_partials(c: Candidate, folds: tuple[Fold, ...], split: Split) -> Partition:
-    """Two kernels: partials of every chunk, then the outer stage over them."""
+def cut_at_partials(
+    c: Candidate, folds: tuple[Fold, ...], split: Split, before: Sequence[Sequence[Term]] = ()
+) -> Partition:
+    """Two kernels: partials of every chunk, then the outer stage over them; and those of what is stored ``before``."""
     found = partials(c.graph, split.outer)
     if not found:
         raise ScheduleError(f"no reduction over chunks of {split.base} to merge", location=c.name)
-    parted = cut(Piece(c.graph, folds), [found], c.splits)
-    first, last = _one_kernel(parted.pieces[:-1]), parted.pieces[-1]
+    parted = cut(Piece(c.graph, folds), [*before, found], c.splits)
+    bundles = len({free(t) for t in found})
+    first, last = _one_kernel(parted.pieces[-1 - bundles : -1]), parted.pieces[-1]
     named = (
+        *parted.pieces[: -1 - bundles],
         replaced(first, graph=replaced(first.graph, name=f"{c.graph.name}_partial")),
         replaced(last, graph=replaced(last.graph, name=f"{c.graph.name}_merge")),
     )

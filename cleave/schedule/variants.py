@@ -6,7 +6,7 @@ Fused and cut forms are both in the race: a row statistic inside a large matmul 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from cleave.candidate import Split
@@ -19,22 +19,27 @@ from cleave.schedule.partition import (
     Partition,
     Piece,
     computed_operands,
+    crossings,
     cut,
+    in_waves,
     inner_contractions,
     nested_sums,
     repeated_in_loops,
     uncut,
     waves_of_reductions,
 )
-from cleave.schedule.placement import MOST_ROWS, placements
+from cleave.schedule.placement import MOST_ROWS, is_long, placements
 from cleave.schedule.request import Request
-from cleave.schedule.rows import row_sets, rowless, structure
-from cleave.schedule.splits import base_extent, collapse, cut_at_partials
+from cleave.schedule.rows import matmuls, row_sets, rowless, structure
+from cleave.schedule.splits import base_extent, collapse, cut_at_partials, partials
 from cleave.tile.plan import Merge
 
 SPLIT_COUNTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 LEAST_CHUNK = 64
 """Elements of an axis that are worth a block of their own."""
+
+
+CROSSED = "cut at matmuls whose batch axes are not those of the next"
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
         for partition in _partitions(r, collapse(c, r.folds, split)):
             yield Variant(partition, "none", split)
     merged = tuple(n for n in counts if n > 1 or merge is not None)
+    yield from _split_after(r, split, merged)
     for way in ("second-launch", "last-arriving", "spread", "cluster"):
         fitting = tuple(n for n in merged if _fits(r, way, n))
         if fitting and merge in (None, way):
@@ -80,6 +86,20 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
             what = "merge" if asked is None else f"split count {asked}"
             where = "in a cluster" if way == "cluster" else "of blocks that wait for one another"
             raise ScheduleError(f"{what} {where}: allowed is {allowed}", location=f"axis {split.base}")
+
+
+def _split_after(r: Request, split: Split, counts: tuple[int, ...]) -> Iterator[Variant]:
+    """Partials of a kernel whose operands other kernels compute before it: a second launch joins them."""
+    c = r.candidate
+    found = partials(c.graph, split.outer)
+    stored = [q for q in _crossings(r, c.graph) if q not in found and any(q in walk(t.body) for t in found)]
+    if stored and counts and r.forced.merge in (None, "second-launch"):
+        try:
+            made = cut_at_partials(c, r.folds, split, in_waves(stored))
+        except ScheduleError as error:
+            r.reject(str(error))
+            return
+        yield Variant(replace(made, note=CROSSED), "second-launch", split, counts)
 
 
 def _most(r: Request, way: Merge) -> int:
@@ -134,6 +154,9 @@ def _partitions(r: Request, piece: Piece) -> Iterator[Partition]:
         yield from _tried(r, piece, waves, "cut at matmuls that carry no rows")
     else:
         yield uncut(piece)
+    crossed = _crossings(r, piece.graph)
+    if crossed:
+        yield from _tried(r, piece, in_waves(crossed), CROSSED)
     repeated = _repeated(r, piece.graph)
     if repeated:
         yield from _tried(r, piece, [*waves, repeated], "cut at reductions that tiles repeat")
@@ -185,6 +208,12 @@ def _tried(
         yield cut(piece, waves, r.candidate.splits, note, nested)
     except ScheduleError as error:
         r.reject(str(error))
+
+
+def _crossings(r: Request, g: Graph) -> list[Reduce]:
+    """Matmuls that another one of other batch axes needs; short sums of products are none."""
+    sizes = r.sizes({})
+    return crossings({q: batch for q, batch in matmuls(g).items() if is_long(q.axis, sizes)})
 
 
 def _repeated(r: Request, g: Graph) -> list[Reduce]:
