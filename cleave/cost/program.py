@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cleave.cost.overlap import overlaps
 from cleave.cost.scattered import SECTOR_BYTES, is_scattered
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
@@ -219,7 +220,7 @@ class Counter:
         work.lags = self.lags()
         at_once = self.boxes and self.binding.multicast is None and not work.lags
         work.early = self.binding.stages - (1 if at_once else 2)
-        work.overlaps = self.overlaps()
+        work.overlaps = overlaps(self.program, self.binding)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         work.registers += self.late_registers()
         self.count_repeats(environments[0])
@@ -240,19 +241,6 @@ class Counter:
             isinstance(i.term, Load) if isinstance(i, Let) else isinstance(i, Update) and isinstance(i.term, Contract)
             for i in inside
         )
-
-    def overlaps(self) -> bool:
-        """Whether matmuls of a trip run beside the rest of it: what several warpgroups do, and loaders for them; not
-        where the only one waits for rows that are computed from tiles, and the next trip for it."""
-        loops = [s for s in self.every if isinstance(s, Loop)]
-        products = [
-            [i.term for i in s.body if isinstance(i, Let | Update) and isinstance(i.term, Contract)] for s in loops
-        ]
-        alone = any(len(p) == 1 and any(self.is_computed(r) for r in (p[0].left, p[0].right)) for p in products)
-        return self.binding.loaders > 0 and not alone and all(len(p) <= 2 for p in products)
-
-    def is_computed(self, r: Ref) -> bool:
-        return self.has_rows(r.axes) and r.name not in self.reading.loads
 
     def second_operands(self) -> set[str]:
         """Operands of matmuls that have no rows."""

@@ -143,3 +143,12 @@ def test_it_is_emitted_right(name: str, target: Target, rng: Generator) -> None:
 
 def test_sums_over_several_axes_are_fastest_as_a_matmul() -> None:
     assert chosen(rope, H200)[1].schedules[0] == scheduled("rope", H200)[1]
+
+
+def test_norms_that_many_tiles_would_compute_again_are_stored() -> None:
+    """A kernel more costs more than the few sums of a short call, and less than those of a long one."""
+    case = qk_norm_moved()
+    for length, kernels in ((256, 1), (16384, 2)):
+        best = choose(case.candidate, H200, {"s": length, "t": length}).schedules[0]
+        assert len(best.kernels) == kernels
+        assert (best.notes == (CUTS["norms"].note,)) == (kernels == 2)
