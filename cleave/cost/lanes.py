@@ -9,8 +9,9 @@ from typing import Any
 from cleave.cost.program import Counter, Work, chain_bytes, program_work
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, free
-from cleave.ir.index import Position, axes_of
+from cleave.ir.index import axes_of
 from cleave.ir.op import DTYPES
+from cleave.tile.box import is_beside
 from cleave.tile.plan import Binding, Chain, Feed
 from cleave.tile.program import Let, Loop, Program, Stmt, Store, TileTerm, Update, names_read, statements
 from cleave.tile.same import column_loops, loaded_ahead, same_values
@@ -92,9 +93,8 @@ class _Counter(Counter):
         columns = [a for a in axes if a not in self.binding.rows]
         if not columns or not load.indices:
             return True
-        linear = load.indices[-1].linear_in(Position(columns[0]))
         before = frozenset[Axis]().union(*(axes_of(i) for i in load.indices[:-1]))
-        return linear is not None and linear[0].constant == 1 and columns[0] not in before
+        return is_beside(load.indices[-1], columns[0]) and columns[0] not in before
 
     def rounds(self, environment: Mapping[Any, Any]) -> int:
         """How often a block loads something and waits for it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load
-from cleave.ir.index import Position
+from cleave.tile.box import is_beside
 
 SECTOR_BYTES = 32
 """What memory and caches move at least, however little of it is asked for."""
@@ -14,5 +14,5 @@ SECTOR_BYTES = 32
 
 def is_scattered(load: Load, tiled: Iterable[Axis]) -> bool:
     """Whether no axis of a tile has neighbours for neighbours in memory: x[m, h, e] over m and h, say."""
-    linear = [load.indices[-1].linear_in(Position(a)) for a in tiled] if load.indices else []
-    return bool(linear) and not any(found is not None and found[0].constant == 1 for found in linear)
+    axes = tuple(tiled)
+    return bool(load.indices and axes) and not any(is_beside(load.indices[-1], a) for a in axes)

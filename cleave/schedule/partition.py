@@ -35,7 +35,7 @@ from cleave.ir.graph import (
     term_indices,
     walk,
 )
-from cleave.ir.index import Index, Position, axes_of, index, inputs_of, of, pred_inputs, symbols_of
+from cleave.ir.index import Index, index, inputs_of, of, pred_inputs, symbols_of
 from cleave.schedule.clashes import fresh_name
 from cleave.schedule.contraction import NARROW, narrow_type
 from cleave.schedule.roles import stored_axes
@@ -289,16 +289,8 @@ def inputs_read(outputs: Iterable[Output]) -> frozenset[str]:
 def waves_of_reductions(g: Graph) -> list[list[Reduce]]:
     """Every reduction that another one needs, in waves: what a system without loops over tiles has to store."""
     every = reductions(*g.terms)
-    below = {r: [u for u in reductions(r.body)] for r in every}
-    needed = {u for r in every for u in below[r]}
-    level: dict[Reduce, int] = {}
-    for r in every:
-        level[r] = 1 + max((level[u] for u in below[r]), default=-1)
-    waves: dict[int, list[Reduce]] = {}
-    for r in every:
-        if r in needed:
-            waves.setdefault(level[r], []).append(r)
-    return [waves[k] for k in sorted(waves)]
+    needed = {u for r in every for u in reductions(r.body)}
+    return in_waves([r for r in every if r in needed])
 
 
 def crossings(found: Mapping[Reduce, frozenset[Axis]]) -> list[Reduce]:
@@ -320,7 +312,8 @@ def in_waves(terms: Sequence[Reduce]) -> list[list[Reduce]]:
     """Those that need others of them after those."""
     level: dict[Reduce, int] = {}
     for t in sorted(terms, key=lambda t: len(set(walk(t)))):
-        level[t] = 1 + max((level[u] for u in level if u in walk(t.body)), default=-1)
+        below = set(walk(t.body))
+        level[t] = 1 + max((level[u] for u in level if u in below), default=-1)
     return [[t for t in terms if level[t] == n] for n in sorted(set(level.values()))]
 
 
@@ -362,7 +355,8 @@ def nested_sums(g: Graph) -> list[Nested]:
         if r in inside or len(axes) < 2 or not _are_sides(factors, axes):
             continue
         if all(taken.setdefault(t, axes) == axes for t in factors):
-            order = tuple(sorted(axes, key=lambda a: (a in _beside(factors), a.name)))
+            beside = read_beside(*factors)
+            order = tuple(sorted(axes, key=lambda a: (a in beside, a.name)))
             out.append(Nested(r, order, _joined(order, g), (factors[0], factors[1])))
     return out
 
@@ -379,13 +373,6 @@ def _joined(order: Sequence[Axis], g: Graph) -> Axis:
     name, names = "_".join(a.name for a in order), {a.name for a in g.axes}
     extent = prod((a.extent for a in order[1:]), start=order[0].extent)
     return Axis(fresh_name(name, names) if name in names else name, extent)
-
-
-def _beside(terms: Iterable[Term]) -> frozenset[Axis]:
-    """Axes along which loads below some terms read elements that lie side by side."""
-    lasts = [t.indices[-1] for t in walk(*terms) if isinstance(t, Load) and t.indices]
-    linear = [(a, i.linear_in(Position(a))) for i in lasts for a in axes_of(i)]
-    return frozenset(a for a, found in linear if found is not None and found[0].constant == 1)
 
 
 def repeated_in_loops(g: Graph, rows: frozenset[Axis]) -> list[Term]:

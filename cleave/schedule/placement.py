@@ -17,7 +17,8 @@ from cleave.ir.dim import is_dim
 from cleave.ir.graph import Graph, Load, Reduce, free, reductions, walk
 from cleave.ir.index import evaluate, symbols_of
 from cleave.schedule.roles import Level, Role
-from cleave.schedule.rows import Structure, contiguous, is_beside, read_beside, row_sets, rowless, structure
+from cleave.schedule.rows import Structure, contiguous, read_beside, row_sets, rowless, structure
+from cleave.tile.box import is_beside
 
 WHOLE_LIMIT, WIDE_LIMIT = 256, 512
 """Longest axis that a block holds in one tile; and if warpgroups divide its columns."""

@@ -18,7 +18,8 @@ from typing import Literal
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis, owners
 from cleave.ir.graph import Output, axes_in
-from cleave.ir.index import Index, Position, axes_of
+from cleave.ir.index import Index, axes_of
+from cleave.tile.box import is_beside
 
 Level = Literal["unit", "grid", "loop", "step", "whole"]
 Role = tuple[Level, ...]
@@ -59,8 +60,7 @@ def stored_axes(outputs: Iterable[Output]) -> tuple[Axis, ...]:
 
 def _by_stride(i: Index) -> list[Axis]:
     def rank(a: Axis) -> tuple[bool, str]:
-        linear = i.linear_in(Position(a))
-        return linear is not None and linear[0].constant == 1, a.name
+        return is_beside(i, a), a.name
 
     return sorted(axes_of(i), key=rank)
 

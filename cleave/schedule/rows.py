@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from cleave.ir.axis import Axis, owners
 from cleave.ir.graph import Graph, Load, Reduce, Term, free, product_factors, reductions, walk
-from cleave.ir.index import Index, Position, axes_of
+from cleave.ir.index import axes_of
 from cleave.schedule.contraction import narrow_type, split_sides
 from cleave.schedule.roles import stored_axes
+from cleave.tile.box import is_beside
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,10 @@ class Structure:
 
 def structure(g: Graph) -> Structure:
     stored = stored_axes(g.outputs)
-    every = reductions(*g.terms)
-    dtypes = {i.name: i.dtype for i in g.inputs}
-    sums = [r for r in every if r.op == "sum" and narrow_type(r.body, dtypes.__getitem__) is not None]
-    ragged = frozenset[Axis]().union(*(owners(a) for a in g.axes))
+    sums, ragged = _narrow_sums(g), _ragged(g)
     batch = ragged.union(*(_batch(r, ragged) for r in sums)) if sums else ragged
     found = tuple(c for c in (_contraction(r, batch) for r in sums) if c is not None)
-    return Structure(stored, frozenset(r.axis for r in every), batch, found)
+    return Structure(stored, frozenset(r.axis for r in reductions(*g.terms)), batch, found)
 
 
 def _tiled(t: Term, unit: frozenset[Axis]) -> frozenset[Axis]:
@@ -83,11 +81,20 @@ def _batch(r: Reduce, unit: frozenset[Axis]) -> frozenset[Axis]:
 
 def matmuls(g: Graph) -> dict[Reduce, frozenset[Axis]]:
     """Sums that are matmuls, each with batch axes of its own, which others may have as rows or columns."""
-    dtypes = {i.name: i.dtype for i in g.inputs}
-    ragged = frozenset[Axis]().union(*(owners(a) for a in g.axes))
-    sums = [r for r in reductions(*g.terms) if r.op == "sum" and narrow_type(r.body, dtypes.__getitem__) is not None]
-    batches = {r: ragged | _batch(r, ragged) for r in sums}
+    ragged = _ragged(g)
+    batches = {r: ragged | _batch(r, ragged) for r in _narrow_sums(g)}
     return {r: batch for r, batch in batches.items() if _contraction(r, batch) is not None}
+
+
+def _narrow_sums(g: Graph) -> list[Reduce]:
+    """Sums of what matmuls multiply."""
+    dtypes = {i.name: i.dtype for i in g.inputs}
+    return [r for r in reductions(*g.terms) if r.op == "sum" and narrow_type(r.body, dtypes.__getitem__) is not None]
+
+
+def _ragged(g: Graph) -> frozenset[Axis]:
+    """Axes that extents of others read."""
+    return frozenset[Axis]().union(*(owners(a) for a in g.axes))
 
 
 def contiguous(g: Graph) -> frozenset[Axis]:
@@ -105,12 +112,6 @@ def read_beside(*terms: Term) -> frozenset[Axis]:
     """Axes along which arrays that some terms load lie side by side in memory."""
     loads = (t for t in walk(*terms) if isinstance(t, Load) and t.indices)
     return frozenset(a for t in loads for a in axes_of(t.indices[-1]) if is_beside(t.indices[-1], a))
-
-
-def is_beside(last: Index, a: Axis) -> bool:
-    """Whether neighbours along an axis are neighbours in memory, by the last index of an array."""
-    linear = last.linear_in(Position(a))
-    return linear is not None and linear[0].constant == 1
 
 
 def row_sets(g: Graph, s: Structure) -> list[frozenset[Axis]]:

@@ -58,6 +58,11 @@ def rest_of(expression: Index, axis: Axis) -> Index | None:
     return linear[1] if linear is not None and linear[0].constant == 1 else None
 
 
+def is_beside(last: Index, a: Axis) -> bool:
+    """Whether neighbours along an axis are neighbours in memory, by the last index of an array."""
+    return rest_of(last, a) is not None
+
+
 def slab_bytes(row_bytes: int) -> int | None:
     """The widest swizzle of which rows of a tile are whole multiples."""
     return next((n for n in SLABS if row_bytes % n == 0), None)
