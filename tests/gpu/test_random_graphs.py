@@ -6,24 +6,10 @@ import pytest
 
 from cleave.pipeline import emit
 from cleave.runtime import device
-from cleave.tune.bench import problem_of, storage
+from tests.gpu.called import as_operator
 from tests.null import random_graphs
 
 pytest.importorskip("cupy")
-
-
-def as_operator(run, origin, sizes):
-    """As ``check_executable`` calls one: arrays of NumPy, each in the storage type of its name."""
-    given = problem_of(origin, sizes, 0).unshaped
-
-    def operator(arrays, outputs):
-        stored = {o.name: outputs[o.name].astype(storage(o.dtype)) for o in origin.outputs}
-        inputs = {i.name: arrays[i.name].astype(storage(i.dtype)) for i in origin.inputs}
-        run(**inputs, **given, out=stored)
-        for name, array in outputs.items():
-            array[...] = stored[name]
-
-    return operator
 
 
 @pytest.mark.parametrize("drawn", random_graphs.saved(), ids=str)

@@ -1,0 +1,132 @@
+"""One shape of every kind of kernel, called once and compared with its graph: ``python -m tests.gpu.kernel_kinds``.
+
+What ``test_sanitizer`` runs under compute-sanitizer; kernels are compiled as they always are. Arrays are NumPy's, since
+torch would launch kernels of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from cleave.codegen.generate import generate
+from cleave.pipeline import emit
+from cleave.runtime import device
+from cleave.schedule import schedule
+from cleave.tune.executable import executable_from
+from cleave.verify import check_executable
+from cleave.verify.verdict import Outcome
+from tests.gpu.called import as_operator
+from tests.null import codegen_cases as cases
+from tests.null import row_cases, scheduled_candidates, team_cases
+from tests.null import test_codegen_boxes as box_cases
+from tests.null import test_multicast as multicast_cases
+from tests.null import test_specialised as specialised_cases
+from tests.null import test_warpgroups as warpgroup_cases
+
+Make = Callable[[], cases.Case]
+
+
+def _of(
+    found: Mapping[str, Make], *names: str, made: Callable[[cases.Case], cases.Case] = lambda c: c
+) -> dict[str, Make]:
+    return {name: lambda name=name: made(found[name]()) for name in names}
+
+
+EVERYWHERE = {
+    "cta-ring": _of(
+        cases.CASES,
+        *(
+            "matmul",
+            "matmul, split, two launches",
+            "matmul, split, last arriving",
+            "attention, causal",
+            "attention, window",
+        ),
+        *("attention, several passes", "attention, grouped rows", "attention, chain through shared memory"),
+        *("attention, split, last arriving", "rmsnorm and linear, through shared memory", "gated", "paged"),
+    ),
+    "warp-ring": _of(
+        team_cases.CASES,
+        *("decode, group 1", "decode, group 8", "decode, split, two launches", "decode, split, last arriving"),
+        *("decode, more chunks than keys", "few rows", "few rows, more teams than groups of columns"),
+    ),
+    "row": _of(
+        row_cases.CASES,
+        *(
+            "softmax, a warp a row",
+            "softmax, eight warps a row",
+            "softmax, known odd length",
+            "layernorm, half a warp a row",
+        ),
+        *("norm, residual and norm", "ragged, four warps a row", "pointwise", "columns"),
+    ),
+}
+HOPPER = {
+    "boxes": _of(
+        {**box_cases.FETCHED, **box_cases.MIXED},
+        *("attention, head 96", "matmul in slabs, two teams of two warps", "matmul, split", "ragged, four teams"),
+        *("loop in loop", "half copied, two teams"),
+        made=box_cases.boxed,
+    ),
+    "boxes of a cluster": _of(
+        multicast_cases.CASES,
+        *("matmul, four blocks", "attention, window", "attention, teams, head 128", "attention, split, last arriving"),
+    ),
+    "warpgroups": _of(
+        warpgroup_cases.CASES, *("matmul, two warpgroups", "matmul, k contiguous, wide", "attention, head 128")
+    ),
+    "specialised": _of(
+        specialised_cases.CASES,
+        *("matmul, three warpgroups", "attention, two warpgroups", "causal attention", "a ragged axis"),
+        *("columns and keys in two parts, rows copied", "rows copied by warpgroups, keys cleared by all"),
+        made=specialised_cases.specialised,
+    ),
+}
+
+
+def kinds() -> dict[str, dict[str, Make]]:
+    """Those that the device has."""
+    return {**EVERYWHERE, **HOPPER} if device.target().arch == "sm_90a" else EVERYWHERE
+
+
+def wrong(make: Make, rng: np.random.Generator) -> str | None:
+    """What the largest size of a case gives, if that is not its graph's value."""
+    case = make()
+    graph, sizes = case.schedule.graph, max(case.sizes, key=lambda s: math.prod(s.values()))
+    run = executable_from(generate(case.schedule), device.target().arch)
+    arrays = cases.inputs(case, sizes, rng)
+    result = check_executable(as_operator(run, graph, sizes), graph, arrays, sizes)
+    return None if result.outcome is Outcome.PASSED else f"{sizes}: {result}"
+
+
+def divided(rng: np.random.Generator) -> Iterator[str]:
+    """Merges that blocks divide among themselves, over shared memory of a cluster or through memory."""
+    for merge, count in (("cluster", 3), ("spread", 11)):
+        if merge == "cluster" and device.target().arch != "sm_90a":
+            continue
+        for name in ("flash decoding", "matmul split"):
+            case = scheduled_candidates.CASES[name]()
+            forced = {"merge": merge, "split": {case.candidate.splits[0].base: count}}
+            plan = schedule(case.candidate, device.target(), case.shape, **forced)[0]
+            origin, run = case.candidate.origin, emit(plan)
+            sizes = case.suiting(plan, case.draw(rng))
+            result = check_executable(as_operator(run, origin, sizes), origin, dims=sizes)
+            yield f"{merge}, {name}: {'right' if result.outcome is Outcome.PASSED else result}"
+
+
+def main() -> int:
+    """Prints a line a kernel; 1 if one is wrong."""
+    rng = np.random.default_rng(0)
+    found = list(divided(rng))
+    for kind, made in kinds().items():
+        found += [f"{kind}, {name}: {wrong(make, rng) or 'right'}" for name, make in made.items()]
+    print("\n".join(found))
+    return int(not all(line.endswith(": right") for line in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
