@@ -7,6 +7,9 @@ B (k x n)      ldmatrix from a shared tile, transposed if n is contiguous; a com
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
 
 from cleave.codegen import warpgroup
@@ -23,9 +26,12 @@ from cleave.tile.program import Contract, Let, TileTerm
 
 _SUM = warpgroup.Sum()
 _PAIR_COLUMNS = 16
+SUMS = 4
+"""Groups of columns that a warp adds to in turn: a matmul waits for the one before it with the same group."""
 # Row and chunk that a lane addresses for its operand.
 B_CHUNK = ("nn * 16 + (lane & 7) + ((lane >> 4) << 3)", "kk * 2 + ((lane >> 3) & 1)")
 B_TRANSPOSED = ("kk * 16 + (lane & 15)", "nn * 2 + (lane >> 4)")
+B_TWO_STEPS = ("(lane & 7)", "two * 4 + (lane >> 3)")  # eight columns
 
 
 def value(em: Emission, let: Let, term: Contract) -> None:
@@ -65,26 +71,73 @@ def accumulate(em: Emission, term: Contract, target: str, s: warpgroup.Sum = _SU
     if em.binding.mma == "wgmma":
         _by_warpgroups(em, term.axis, a, right, target, n, s)
         return
-    left = _left(em, a, term.axis, right.dtype)
-    transposed = right.column is not term.axis
+    gathered = em.is_divided(term.axis) and not isinstance(em.layouts.get(a.name), SharedTile)
+    left = _of_gathered(em, a, term.axis, right.dtype) if gathered else _left(em, a, term.axis, right.dtype)
+    transposed, columns = right.column is not term.axis, em.binding.columns(n)
+    if columns % _PAIR_COLUMNS:
+        _multiply_eight(em, term, left, right, target, n)
+        return
     load = "load_matrices_transposed" if transposed else "load_matrices"
-    address = right.chunk(*(B_TRANSPOSED if transposed else B_CHUNK))
-    with em.writer.unrolled("kk", depth // STEP):
-        if not left.registers:
-            em.writer.line(f"u32 a{left_shape(em)};")
-        em.writer.lines(left.lines)
-        with em.writer.unrolled("nn", width // _PAIR_COLUMNS):
+    row, chunk = B_TRANSPOSED if transposed else B_CHUNK
+    if em.is_divided(n) and transposed:
+        chunk = f"{chunk} + {em.part} * {columns // 8}"
+    elif em.is_divided(n):
+        row = f"{row} + {em.part} * {columns}"
+    with _sums(em, n, target) as to, em.writer.unrolled("kk", depth // STEP):
+        _declare_left(em, left)
+        with em.writer.unrolled("nn", columns // _PAIR_COLUMNS):
             em.writer.line("u32 b[4];")
-            em.writer.line(f"{load}(b, {right.address} + {address});")
+            em.writer.line(f"{load}(b, {right.address} + {right.chunk(row, chunk)});")
             for half in (0, 1):
                 pair = f"b[{2 * half}], b[{2 * half + 1}]"
-                _multiply(em, right.dtype, f"{target}[2 * nn + {half}]", left.text, pair)
+                _multiply(em, right.dtype, f"{to}[2 * nn + {half}]", left.text, pair)
+
+
+@contextmanager
+def _sums(em: Emission, n: Axis, target: str) -> Generator[str]:
+    """What step kk adds to: the target, or one of several sums where a warp has few columns."""
+    count = SUMS // em.groups(n) if em.is_divided(n) else 1
+    if count <= 1:
+        yield target
+        return
+    name, shape = em.names.fresh("sums"), f"[{em.groups(n)}][{em.entries}]"
+    em.writer.line(f"float {name}[{count}]{shape} = {{}};")
+    yield f"{name}[kk % {count}]"
+    for_elements(em, n, f"{target}[n][e] += {' + '.join(f'{name}[{x}][n][e]' for x in range(count))};")
+
+
+def _declare_left(em: Emission, left: _Left) -> None:
+    """The A fragment of step kk."""
+    if not left.registers:
+        em.writer.line(f"u32 a{left_shape(em)};")
+    em.writer.lines(left.lines)
+
+
+def _multiply_eight(em: Emission, term: Contract, left: _Left, right: SharedTile, target: str, n: Axis) -> None:
+    """A warp's eight columns of n: a load brings two steps."""
+    columns, depth = em.binding.columns(n), em.size(term.axis)
+    if columns != _PAIR_COLUMNS // 2 or depth % (2 * STEP) or right.column is not term.axis:
+        em.refuse(
+            repr(term),
+            {*term.left.axes, *term.right.axes},
+            f"{columns} columns of {n} and {depth} of {term.axis} in a warp",
+        )
+    row, chunk = B_TWO_STEPS
+    with _sums(em, n, target) as to, em.writer.unrolled("two", depth // (2 * STEP)):
+        em.writer.line("u32 b[4];")
+        where = right.chunk(f"{em.part} * {columns} + {row}", chunk)
+        em.writer.line(f"load_matrices(b, {right.address} + {where});")
+        with em.writer.unrolled("half", 2):
+            em.writer.line("const int kk = 2 * two + half;")
+            _declare_left(em, left)
+            _multiply(em, right.dtype, f"{to}[0]", left.text, "b[2 * half], b[2 * half + 1]")
 
 
 def _by_warpgroups(em: Emission, k: Axis, a: Ref, right: SharedTile, target: str, n: Axis, s: warpgroup.Sum) -> None:
     steps, rows = em.size(k) // STEP, _rows_in_boxes(em, a, k)
     if em.is_divided(k) and rows is None:
-        left = _gathered(em, a, k, right.dtype)
+        left = warpgroup.left(em, _gathered(em, a, k, right.dtype), k)
+        assert left is not None
     elif rows is None:
         left = _fragments(em, a, k, right.dtype, steps)
     elif rows.tile.dtype != right.dtype:
@@ -141,22 +194,28 @@ def _fragments(em: Emission, a: Ref, k: Axis, dtype: str, steps: int) -> str:
     return name
 
 
-def _gathered(em: Emission, a: Ref, k: Axis, dtype: str) -> warpgroup.Operand:
-    """Rows of which each warpgroup has computed a part of the columns, in a tile as boxes would lay it."""
+def _gathered(em: Emission, a: Ref, k: Axis, dtype: str) -> SharedTile:
+    """Rows of which each part has computed some of the columns; for warpgroups in a tile as boxes would lay it."""
     chunks, width = em.size(k) // 8, slab_bytes(em.size(k) * 2)
-    assert width is not None
     layout = em.layouts.get(a.name)
     operand = layout.operand if isinstance(layout, Rounded) and layout.dtype == dtype else a
-    address = em.names.fresh("gathered")
-    em.writer.line(f"const u32 {address} = {em.allot(em.block_rows * chunks * 16, ALIGNMENT)};")
-    tile = SharedTile(address, None, k, chunks, dtype, (width // 16, em.block_rows))
+    address, read_by_cores = em.names.fresh("gathered"), em.binding.mma == "wgmma"
+    place = em.allot(em.block_rows * chunks * 16, *((ALIGNMENT,) if read_by_cores else ()))
+    em.writer.line(f"const u32 {address} = {place};")
+    tile = SharedTile(address, None, k, chunks, dtype)
+    if read_by_cores:
+        assert width is not None
+        tile = replace(tile, slabs=(width // 16, em.block_rows))
     # the matmul of the trip before has read it where all have met since
     _write_rows(em, operand, k, tile, "" if em.met else em.team.barrier)
-    em.writer.line("tensor_cores_may_read();")
+    if read_by_cores:
+        em.writer.line("tensor_cores_may_read();")
     em.writer.line(em.team.barrier)
-    rows = warpgroup.left(em, tile, k)
-    assert rows is not None
-    return rows
+    return tile
+
+
+def _of_gathered(em: Emission, a: Ref, k: Axis, dtype: str) -> _Left:
+    return _Left(load_left(em, _gathered(em, a, k, dtype), k))
 
 
 def _multiply(em: Emission, dtype: str, target: str, left: str, pair: str) -> None:

@@ -41,16 +41,22 @@ def bindings(
     choices = [_options(a, _loop_tiles(program, a, skeleton), sizes, skeleton, tile) for a in inside]
     wide = COLUMN_TILES if any(isinstance(t, Contract) for t in tile_terms(program)) else COLUMN_TILES[:2]
     choices += [_options(a, wide, sizes, skeleton, tile) for a in columns]
-    divisions = _divisions(program, fixed, skeleton)
-    parts = 1 if divisions[0] is None else divisions[0].parts
-    for (warps, teams, row_tiles), first in _row_tiles(placement, sizes, skeleton, tile, parts):
-        for chosen in product(*choices):
-            sized = dict(zip((*inside, *columns), chosen, strict=True))
-            tiles = {**fixed, **sized, **({placement.rows[0]: first} if placement.rows else {})}
-            for count, division in product(skeleton.stages, divisions):
-                yield Binding(
-                    tiles, placement.rows, warps, count, teams, row_tiles, loaders=skeleton.loaders, division=division
-                )
+    for parts, divisions in _divisions(program, fixed, skeleton).items():
+        for (warps, teams, row_tiles), first in _row_tiles(placement, sizes, skeleton, tile, parts):
+            for chosen in product(*choices):
+                sized = dict(zip((*inside, *columns), chosen, strict=True))
+                tiles = {**fixed, **sized, **({placement.rows[0]: first} if placement.rows else {})}
+                for count, division in product(skeleton.stages, divisions):
+                    yield Binding(
+                        tiles,
+                        placement.rows,
+                        warps,
+                        count,
+                        teams,
+                        row_tiles,
+                        loaders=skeleton.loaders,
+                        division=division,
+                    )
 
 
 def _loop_tiles(program: Program, a: Axis, skeleton: Skeleton) -> tuple[int, ...]:
@@ -60,29 +66,35 @@ def _loop_tiles(program: Program, a: Axis, skeleton: Skeleton) -> tuple[int, ...
     return tuple(n for n in skeleton.loop_tiles if not beside or n <= COLUMNS_APART or n % COLUMNS_APART == 0)
 
 
-def _divisions(program: Program, whole: Mapping[Axis, int], skeleton: Skeleton) -> tuple[Division | None, ...]:
-    """Columns of a sum that are too many for the registers of one warpgroup are divided, if the skeleton can; and those
-    of the loop's tiles as well."""
+def _divisions(
+    program: Program, whole: Mapping[Axis, int], skeleton: Skeleton
+) -> Mapping[int, tuple[Division | None, ...]]:
+    """Columns of a sum that are too many for the registers of one warpgroup, or of one warp, are divided, if the
+    skeleton can; and those of the loop's tiles as well, which single warps always do. By the number of parts."""
     summed = {a for s in loops(program) for c in s.accumulators for a in c.axes}
     wide = [a for a in program.whole if a in summed and whole[a] > MOST_COLUMNS]
-    parts = next((n for n in skeleton.divisions for a in wide if whole[a] <= n * MOST_COLUMNS), 1)
-    if parts == 1 or len(wide) != 1:
-        return (None,)
-    walked = [s.axis for s in program.body if isinstance(s, Loop)]
-    return (Division(wide[0], parts), *(Division(wide[0], parts, a) for a in walked[:1]))
+    most = MOST_COLUMNS if skeleton.loaders else WARP_COLUMNS
+    enough = [n for n in skeleton.divisions if n > 1 and any(whole[a] <= n * most for a in wide)]
+    if len(wide) != 1 or not enough:
+        return {1: (None,)}
+    walked = [s.axis for s in program.body if isinstance(s, Loop)][:1]
+    if skeleton.loaders:
+        n = enough[0]
+        return {n: (Division(wide[0], n), *(Division(wide[0], n, a) for a in walked))}
+    return {n: tuple(Division(wide[0], n, a) for a in walked) for n in enough}
 
 
 def _row_tiles(
     p: Placement, sizes: Sizes, skeleton: Skeleton, tile: Mapping[str, int], parts: int
 ) -> Iterator[tuple[tuple[int, int, int], int]]:
     """((warps, teams, sets of rows a warp), tile of the first row axis); no more rows than the shape has, rounded up
-    to a warp's, or a warpgroup's where several divide columns. ``parts``: warps that share rows."""
+    to a warp's, or a warpgroup's where several of them divide columns. ``parts``: warps that share rows."""
     if not p.rows:
         return
     others = prod(_row_tile(a, sizes, tile) for a in p.rows[1:])
     forced = tile.get(p.rows[0].name)
     needed = (sizes.extent(p.rows[0]) or 1) * others
-    least = skeleton.rows_per_warp * (1 if parts == 1 else WARPGROUP)
+    least = skeleton.rows_per_warp * (WARPGROUP if parts > 1 and skeleton.loaders else 1)
     arrangements = [
         (w, n, r)
         for w in reversed(skeleton.warps)

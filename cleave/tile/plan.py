@@ -77,9 +77,9 @@ class Multicast:
 
 @dataclass(frozen=True)
 class Division:
-    """Warpgroups side by side along a wide axis that a block holds whole: all have the same rows, and each its own
-    neighbouring columns of that axis. What lacks the axis each of them computes for itself; or, of a tile of the axis
-    ``loop``, its own columns as well: rows of parts meet in shared memory."""
+    """Warpgroups, or warps, side by side along a wide axis that a block holds whole: all have the same rows, and each
+    its own neighbouring columns of that axis. What lacks the axis each of them computes for itself; or, of a tile of
+    the axis ``loop``, its own columns as well: rows of parts meet in shared memory."""
 
     axis: Axis
     parts: int
@@ -99,7 +99,7 @@ class Binding:
     ``row_tiles``: sets of sixteen rows that each warp owns. ``multicast``: what blocks fetch for one another.
     ``mma``: the instructions of every matmul. ``loaders``: warps besides ``warps`` that only ask for boxes. ``lanes``:
     threads that share a row and hold its columns in registers, where there are no matmuls; 0: rows of matmul tiles.
-    ``division``: how warpgroups share columns that are too many for one of them.
+    ``division``: how warpgroups, or warps, share columns that are too many for one of them.
     """
 
     tiles: Mapping[Axis, int]

@@ -65,7 +65,7 @@ class Skeleton:
     rows_per_warp    rows of a matmul tile that one warp owns, all of them: a fragment chain never leaves its warp
     mmas             instructions of its matmuls, the usual ones first; a target need not have all
     loaders          warps of a block that only ask for boxes
-    divisions        into how many parts the warpgroups may divide the columns of a wide axis
+    divisions        into how many parts warps may divide the columns of a wide axis: warpgroups if others load for them
     loop_tiles       elements of a loop's axis that are worth trying
     lanes            how many threads may share a row, where there are no matmuls
     row_tiles        how many times as many a warp may own: more of them read each tile of the other operand less often
@@ -107,6 +107,7 @@ SKELETONS: dict[str, Skeleton] = {
         operands=("float16", "bfloat16"),
         warps=(1, 2, 4, 8),
         stages=(2, 3, 4),
+        divisions=(1, 4, 8),
     ),
     "warp-ring": Skeleton(
         name="warp-ring",
@@ -260,9 +261,11 @@ def _division_refusals(skeleton: Skeleton, program: Program, binding: Binding) -
         yield f"columns in {parts} parts, allowed are {', '.join(map(str, skeleton.divisions))}"
     if binding.division is None:
         return
-    a = binding.division.axis
-    if a not in program.whole or binding.tile(a) % (COLUMNS_APART * parts):
-        yield f"columns of {a} in {parts} parts: allowed are whole axes of multiples of {COLUMNS_APART * parts}"
+    if binding.mma == "wgmma" and not binding.loaders:
+        yield "columns in parts by wgmma: allowed where others load for the warpgroups"
+    a, least = binding.division.axis, parts * (COLUMNS_APART if binding.mma == "wgmma" else skeleton.column_multiple)
+    if a not in program.whole or binding.tile(a) % least:
+        yield f"columns of {a} in {parts} parts: allowed are whole axes of multiples of {least}"
     lets = {s.name: s.term for s in statements(program.body) if isinstance(s, Let)}
     terms = [s.term for s in statements(program.body) if isinstance(s, Let | Update)]
     summed = [t for t in terms if isinstance(t, Contract | Reduce) and t.axis is a]
@@ -277,7 +280,7 @@ def _loop_division_refusals(program: Program, binding: Binding, division: Divisi
     a = division.loop
     if a is None:
         return
-    least = max(COLUMNS_APART, 2 * PIECE * division.parts)
+    least = PIECE * division.parts if binding.mma == "mma.sync" else max(COLUMNS_APART, 2 * PIECE * division.parts)
     if binding.tile(a) % least:
         yield f"columns of {a} in {division.parts} parts: allowed are tiles of multiples of {least}"
     walked = [s for s in program.body if isinstance(s, Loop) and s.axis is a]

@@ -1,0 +1,76 @@
+"""Warps that divide the keys of a tile, and then the columns of the values: one pass over a latent cache."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from cleave.candidate import load_candidates
+from cleave.codegen.compile import Failed, compile_many
+from cleave.codegen.generate import generate
+from cleave.schedule import schedule
+from cleave.target import Target
+from cleave.tile.plan import Schedule
+from cleave.tile.program import loops
+from cleave.tile.skeleton import SKELETONS, refusals
+from experiments.e02_dynamic.config import CANDIDATES
+from tests.null.codegen_cases import Case
+from tests.null.test_codegen import check
+from tests.null.test_codegen_mutants import is_caught
+
+KEYS = "kv_indptr_b_1_kv_indptr_b"
+TILES = ((32, 4), (64, 8), (64, 4))
+"""Keys of a tile, and warps: each has 8 or 16 of the keys, and 64 or 128 of the 512 columns."""
+
+
+def latent(keys: int, warps: int) -> Schedule:
+    candidate = load_candidates(CANDIDATES / "mla_paged_decode_h16_ckv512_kpe64_ps1.json")[0]
+    shape = {"b": 16, "num_kv_indices": 7257, "num_pages": 7257}
+    found = schedule(candidate, Target("sm_90a"), shape, skeleton="cta-ring", tile={KEYS: keys}, keep=32)
+    return next(s for s in found if (b := s.kernels[0].binding).division and (b.warps, b.stages) == (warps, 2))
+
+
+def case(keys: int, warps: int) -> Case:
+    ends = (0, 70, 70, 71, 104)
+    pages = np.random.default_rng(0).permutation(110)[:104]
+    sizes = {"b": 4, "num_kv_indices": 104, "num_pages": 110}
+    return Case(latent(keys, warps), (sizes,), {"kv_indptr": ends, "kv_indices": pages.tolist()})
+
+
+@pytest.mark.parametrize(("keys", "warps"), TILES)
+def test_the_emulated_kernel_equals_the_graph(keys, warps, rng):
+    c = case(keys, warps)
+    check(generate(c.schedule), c.schedule.graph, c, c.sizes[0], rng)
+
+
+def test_the_best_schedule_walks_the_cache_once_and_compiles_without_spills():
+    for s in (latent(*t) for t in TILES):
+        program = s.kernels[0].program
+        assert [x.axis.name for x in loops(program)] == [KEYS]
+        (made,) = compile_many([(generate(s).kernels[0], "sm_90a")])
+        assert not isinstance(made, Failed) and made.resources.spill_stores == 0
+
+
+MUTANTS = {
+    "weights are read before all warps have written theirs": (
+        r"(pack<bf16>\(e3[^\n]*\n *\}\n *\})\n *block_barrier\(\);",
+        r"\1",
+    ),
+    "a warp multiplies another one's keys": (r"swizzle<64>\(\(warp / 1\) \* 8", r"swizzle<64>((warp / 1 ^ 1) * 8"),
+    "a maximum of this warp's keys only": (r"for \(int w = 0; w < 4; w\+\+\)", "for (int w = 0; w < 1; w++)"),
+    "a sum is left out": (r" \+ sums\w*\[3\]\[n\]\[e\]", ""),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_emulator_sees(name, rng):
+    assert is_caught(case(32, 4), *MUTANTS[name], rng)
+
+
+def test_parts_are_for_warps_whose_matmuls_are_their_own():
+    k = latent(64, 8).kernels[0]
+    assert not refusals(SKELETONS["cta-ring"], k.program, k.binding)
+    (why, *_) = refusals(SKELETONS["cta-ring"], k.program, dataclasses.replace(k.binding, mma="wgmma"))
+    assert "wgmma" in why
