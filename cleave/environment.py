@@ -24,6 +24,8 @@ PACKAGES = (
     "torch",
     "triton",
     "nvidia-cudnn",
+    "flashinfer-python",
+    "apache-tvm-ffi",
     "jax",
 )
 """Distributions whose version is recorded, under names without the suffix for the CUDA version."""

@@ -39,6 +39,8 @@ class Tally:
     bad: int = 0
     compiles: int = 0
     left_out: int = 0
+    failure: str = ""
+    """How the job ended that failed last."""
 
     def add(self, file: str, record: Record) -> None:
         record.details["command"] = self.command
@@ -61,23 +63,41 @@ class Tally:
         workload: Mapping[str, Any] | None = None,
     ) -> list[str]:
         """Run one job in the worker and keep its rows; how it failed is a row of its ``workload`` as well."""
+        row = {"operator": name} if workload is None else workload
+        found = self.answered(worker, file, job, *arguments, seconds=seconds, workload=row)
+        return [] if found is None else list(found.lines)
+
+    def answered(
+        self,
+        worker: Any,
+        file: str,
+        job: Callable[..., Checked],
+        *arguments: Any,
+        seconds: float = SECONDS_A_JOB,
+        workload: Mapping[str, Any],
+        is_last: bool = True,
+    ) -> Checked | None:
+        """The same, and what the job found; None if it failed or there was no time for it.
+
+        ``is_last``: there is no other try, with less in it; else a failure is a row that says so, and is not bad.
+        """
         from cleave.runtime.watchdog import Outcome as Ended
 
         left = self.deadline - time.monotonic()
         if left < 5:
             self.left_out += 1
-            return []
+            return None
         ended = worker.run(job, *arguments, seconds=min(seconds, left))
         if ended.outcome is Ended.TIMEOUT and left < seconds:  # the run's time was over, not the job's
             self.left_out += 1
-            return []
+            return None
         if ended.outcome is not Ended.OK:
-            outcome = {Ended.TIMEOUT: Outcome.TIMEOUT, Ended.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY}.get(ended.outcome)
-            error = {"error": f"{ended.outcome.value}: {ended.message}"}
-            failed = {"operator": name} if workload is None else dict(workload)
-            self.add(file, Record(workload=failed, outcome=outcome or Outcome.CRASHED, check=error))
-            return []
+            known = {Ended.TIMEOUT: Outcome.TIMEOUT, Ended.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY}
+            outcome = known.get(ended.outcome, Outcome.CRASHED) if is_last else Outcome.SKIPPED
+            self.failure = f"{ended.outcome.value}: {ended.message}"
+            self.add(file, Record(workload=dict(workload), outcome=outcome, check={"error": self.failure}))
+            return None
         for record in ended.value.records:
             self.add(file, record)
         print("\n".join(ended.value.lines) + f" ({ended.seconds:.1f} s)", flush=True)
-        return list(ended.value.lines)
+        return ended.value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cleave.errors import CleaveError
 from cleave.records import Record
-from paper_figs import ablation, decode, speedup, splits
+from paper_figs import ablation, decode, dynamic, speedup, splits
 from paper_figs.source import RECORDS, Source
 from paper_figs.style import save, style
 from paper_figs.table import Table
@@ -28,6 +28,7 @@ FIGURES: Mapping[str, tuple[Source, Draw]] = {
     "ablation": (ablation.SOURCE, ablation.draw),
     "splits": (splits.SOURCE, splits.draw),
     "decode": (decode.SOURCE, decode.draw),
+    "dynamic": (dynamic.SOURCE, dynamic.draw),
 }
 OUT = Path(__file__).parent / "out"
 EXIT_MISSING, EXIT_BAD_INPUT = 1, 2

@@ -34,6 +34,7 @@ _MOST_SETS = 128
 _SAMPLE_SECONDS = 2e-3
 _MOST_CALLS = 512
 _PAUSE_SECONDS = 5e-3
+_BEFORE = "before every call"
 _WARM_UP_SECONDS: dict[Regime, float] = {"burst": 0.1, "sustained": 0.3}
 
 
@@ -95,22 +96,48 @@ Leave = Callable[[Mapping[str, Sequence[float]]], Collection[str]]
 
 
 def time_contenders(
-    contenders: Sequence[Contender], *, samples: int = 20, regime: Regime = "burst", leave: Leave | None = None
+    contenders: Sequence[Contender],
+    *,
+    samples: int = 20,
+    regime: Regime = "burst",
+    leave: Leave | None = None,
+    before: Callable[[], object] | None = None,
 ) -> dict[str, Timing]:
     """Time contenders against each other; the order rotates from sample to sample.
 
     Each is called once before its graph is captured, so that what it compiles or allocates is done. ``leave``: who has
-    no more turns, and so fewer samples. Errors: no GPU; a call that can't be captured, or goes to another stream than
-    the current one.
+    no more turns, and so fewer samples. ``before`` is called before every call, in the same graph, and not counted: a
+    graph of it alone has a turn in every round, and what that takes is subtracted. It empties caches that inputs are
+    too few to fill. Errors: no GPU; a call that can't be captured, or goes to another stream than the current one.
     """
     cuda.require("timing")
     # A handle outlives neither its stream nor the captured graphs: the object stays here until the end.
     stream = cuda.new_stream()
     with _on(int(stream.ptr)) as handle:
-        replays = {c.name: _captured(c, handle) for c in contenders}
+        replays = {c.name: _captured(c, handle) for c in _with(before, contenders)}
         _warm_up(list(replays.values()), handle, _WARM_UP_SECONDS[regime])
         found = in_turns(lambda name: _timed(replays[name], handle, regime), list(replays), samples, leave)
-    return {name: Timing(name, regime, r.calls, tuple(found[name])) for name, r in replays.items()}
+    found = without(found.pop(_BEFORE), found) if before is not None else found
+    return {name: Timing(name, regime, replays[name].calls, tuple(taken)) for name, taken in found.items()}
+
+
+def _with(before: Callable[[], object] | None, contenders: Sequence[Contender]) -> Sequence[Contender]:
+    if before is None:
+        return contenders
+
+    def after(call: Callable[[], object]) -> Callable[[], object]:
+        def both() -> None:
+            before()
+            call()
+
+        return both
+
+    return [Contender(_BEFORE, [before]), *(Contender(c.name, [*map(after, c.calls)]) for c in contenders)]
+
+
+def without(own: Sequence[float], found: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Samples less those of the same rounds of what is not counted."""
+    return {name: [max(s - o, 0.0) for s, o in zip(samples, own, strict=False)] for name, samples in found.items()}
 
 
 def in_turns(
@@ -126,7 +153,7 @@ def in_turns(
             if sample >= 0:
                 found[name].append(seconds)
         if leave is not None and sample >= 0:
-            gone = set(leave({name: found[name] for name in left}))
+            gone = set(leave({name: found[name] for name in left if name != _BEFORE}))
             left = [name for name in left if name not in gone]
     return found
 

@@ -12,11 +12,19 @@ from cleave.ir.graph import Graph
 HERE = Path(__file__).parent
 DATA = HERE / "data"
 CANDIDATES = HERE / "candidates"
+RECORDS = HERE.parent / "records" / "e02_dynamic"
 
 TARGET = "sm_90a"
 
 CAPTURED = DATA / "flashinfer_bench_attention_workloads.json"
 COMPLETED = DATA / "flashinfer_bench_attention_lengths_SYNTHETIC.json"
+
+BASELINES = ("fa2", "fa3")
+"""FlashInfer's back ends that ratios are taken over; the better of the ways to decode with one counts."""
+GOALS: Mapping[str, float] = {"fa2": 1.4, "fa3": 1.7}
+"""Of the geometric mean over the captured operators' means."""
+OPERATOR_GOAL, LATENT_GOAL = 1.0, 1.1
+"""Of each operator's mean over either baseline; of latent attention's over the better of both."""
 
 Const = Mapping[str, Any]
 """Constant extents of an operator and its ``kind``, as in the files of workloads."""

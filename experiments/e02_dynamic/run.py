@@ -1,19 +1,137 @@
-"""e02: paged and ragged attention, compiled once an operator, at the shapes of FlashInfer-Bench."""
+"""e02: paged and ragged attention, compiled once an operator, at the shapes of FlashInfer-Bench, against FlashInfer."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import time
+import warnings
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 
+from cleave.environment import environment
 from cleave.errors import CleaveError
+from cleave.records import Record, read
+from experiments.e02_dynamic.config import RECORDS
+from experiments.e02_dynamic.workloads import Point, operators, points
+from experiments.tally import Tally
+
+PARTS = ("times", "checks")
+TRIED = 8
+"""Schedules of an operator that are compiled and tried, unless somebody says otherwise."""
+
+
+def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
+    """Plan and compile every operator once, try its schedules, go through its points; ends by itself before the
+    limit."""
+    from cleave.runtime.device import properties
+    from cleave.runtime.watchdog import Worker
+    from experiments.e02_dynamic.loop import TRIED as TRIED_FILE
+    from experiments.e02_dynamic.loop import Loop, is_measured
+    from experiments.e02_dynamic.plans import plan
+
+    start = time.monotonic()
+    gpu = properties().as_dict()
+    stamp = environment(gpu, apart_from=[_relative(RECORDS.parent)])
+    command = f"python -m experiments run e02 measure {' '.join(options.given)}"
+    tally = Tally(RECORDS, gpu, command, start + 60 * options.minutes - 10, stamp)
+    every, names = points(), list(operators(tuple(chosen)))
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # done before the first time is taken
+        plans = plan(pool, every, names, options.tried)
+    print(f"planned and compiled {len(names)} operators in {time.monotonic() - start:.0f} s", flush=True)
+    lines: list[str] = []
+    with Worker() as worker:
+        for part in options.parts:
+            loop = Loop(part, tally, worker)
+            known = _of_commit(_records(TRIED_FILE), stamp) if options.resume or part != options.parts[0] else []
+            done = _of_commit(_records(loop.file), stamp) if options.resume else []
+            measured = {(r.workload["operator"], r.workload["uuid"]) for r in done if is_measured(r)}
+            for tried in plans:
+                own = [p for p in chosen if p.operator == tried.operator and (p.operator, p.uuid) not in measured]
+                contenders = loop.choose(tried, every, known) if own else None
+                lines += [] if contenders is None else loop.points(contenders, own)
+    print(f"{tally.rows} rows, {tally.bad} bad, {tally.compiles} compiles after the first call of an operator")
+    print(f"{time.monotonic() - start:.0f} s, {tally.left_out} jobs left out for want of time")
+    if "times" in options.parts:
+        print("\n".join(_added_up(_of_commit(_records("times.jsonl"), stamp))))
+    return 1 if tally.bad or tally.left_out or tally.compiles else 0
+
+
+def _of_commit(records: Sequence[Record], stamp: dict[str, object]) -> list[Record]:
+    return [r for r in records if r.environment.get("commit") == stamp["commit"]]
+
+
+def _records(file: str) -> list[Record]:
+    path = RECORDS / file
+    if not path.exists():
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a line that a crash cut off
+        return list(read(path))
+
+
+def _relative(path: Path) -> str:
+    """As the stamp of a commit leaves it out."""
+    return str(path.relative_to(Path(__file__).parents[2]))
+
+
+def _added_up(records: Sequence[Record]) -> list[str]:
+    from experiments.e02_dynamic.summary import ratios, table
+
+    return table(ratios(records))
+
+
+def report() -> int:
+    """Print what the records of the commit that was measured last add up to."""
+    records = _records("times.jsonl")
+    if not records:
+        raise CleaveError(f"no records: {_relative(RECORDS / 'times.jsonl')} is not there")
+    stamp = records[-1].environment["commit"]
+    print(f"times of commit {stamp and stamp['id']}")
+    print("\n".join(_added_up(_of_commit(records, records[-1].environment))))
+    return 0
+
+
+def select(options: argparse.Namespace) -> tuple[Point, ...]:
+    """The points that options name. Errors: an expression that is none, or that no point meets."""
+    try:
+        wanted = re.compile(options.points)
+    except re.error as error:
+        raise CleaveError(f"--points {options.points!r}: {error}") from None
+    every = points()
+    chosen = tuple(p for p in every if wanted.search(p.name))
+    if not chosen:
+        raise CleaveError(f"--points {options.points!r}: no point's name has it; one is {every[0].name!r}")
+    return chosen
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m experiments run e02", description=__doc__)
+    made.add_argument("stage", choices=("search", "measure", "report"))
+    made.add_argument("--points", default="", help="an expression that is looked for in names of points")
+    made.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
+    made.add_argument("--tried", type=int, default=TRIED, help="schedules compiled and tried of each operator")
+    made.add_argument("--parts", default="times", help=f"of {', '.join(PARTS)}, separated by commas")
+    made.add_argument("--resume", action="store_true", help="skip what this commit has measured")
+    return made
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m experiments run e02", description=__doc__)
-    parser.add_argument("stage", choices=("search",))
-    parser.parse_args(argv)
+    options = parser().parse_args(argv)
+    options.given = list(argv)[1:]
+    options.parts = options.parts.split(",")
     try:
+        if not set(options.parts) <= set(PARTS):
+            raise CleaveError(f"parts {','.join(options.parts)!r}: allowed are {', '.join(PARTS)}")
+        if options.tried < 1:
+            raise CleaveError(f"tried {options.tried}: allowed is >= 1")
+        if options.stage == "measure":
+            return measure(select(options), options)
+        if options.stage == "report":
+            return report()
         from experiments.e02_dynamic.search import search
 
         return search()

@@ -8,7 +8,7 @@ from experiments.e02_dynamic.workloads import Point, operators, points
 
 
 def search() -> int:
-    """One file an operator; candidates are ranked at the shape with the median number of keys."""
+    """One file an operator; candidates are ranked at the shape that stands for it."""
     found = points()
     for name, const in operators(found).items():
         search_and_save(graph_of(const), CANDIDATES / f"{name}.json", middle(found, name).dims)
@@ -16,6 +16,21 @@ def search() -> int:
 
 
 def middle(found: tuple[Point, ...], operator: str) -> Point:
-    """The shape that stands for an operator: the one with the median number of keys."""
-    own = sorted((p for p in found if p.operator == operator), key=lambda p: sum(p.keys))
-    return own[len(own) // 2]
+    """The shape that stands for an operator: the one with the median work among its batches of several requests.
+
+    Most shapes of an operator may be one short request, at which any schedule takes what a launch takes, and the
+    choice of one decides nothing. Batches decide how long requests that differ are balanced over the device.
+    """
+    own = [p for p in found if p.operator == operator]
+    batches = sorted((p for p in own if p.requests > 1), key=_work) or sorted(own, key=_work)
+    return batches[len(batches) // 2]
+
+
+def sampled(found: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
+    """The shape that stands for an operator, and those at both quartiles of the work of all: where schedules meet."""
+    own = sorted((p for p in found if p.operator == operator), key=_work)
+    return tuple({p.uuid: p for p in (middle(found, operator), own[len(own) // 4], own[3 * len(own) // 4])}.values())
+
+
+def _work(p: Point) -> float:
+    return p.work

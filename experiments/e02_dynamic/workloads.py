@@ -14,6 +14,9 @@ from experiments.e02_dynamic.config import CAPTURED, COMPLETED, Const
 Lengths = Literal["exact", "completed", "synthetic", "totals"]
 """Captured; captured totals with made-up lengths; all made up; not known."""
 
+PRODUCTS_A_NUMBER = 170
+"""Multiplications that an H200's tensor cores do while two bytes are read: 395e12 and 2.3e12 a second."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -36,6 +39,48 @@ class Point:
     def pages(self) -> int:
         """Of the cache: two records have fewer than they read."""
         return max(self.axes["num_pages"], self.axes["num_kv_indices"] + 1) if "num_pages" in self.axes else 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.operator} {self.uuid}"
+
+    @property
+    def row(self) -> dict[str, object]:
+        """What a record says of the point."""
+        return {
+            "operator": self.operator,
+            "uuid": self.uuid,
+            "lengths": self.lengths,
+            "requests": self.requests,
+            "queries": sum(self.queries),
+            "keys": sum(self.keys),
+            "pages": self.pages,
+        }
+
+    @property
+    def work(self) -> float:
+        """Numbers that have to be moved, where a multiplication of tensor cores counts as a part of one.
+
+        Keys and rows of the batch are moved once; every query meets the keys that it sees.
+        """
+        c = self.const
+        heads = c["num_qo_heads"]
+        if "head_dim_ckv" in c:
+            key, row = c["head_dim_ckv"] + c["head_dim_kpe"], heads * (2 * c["head_dim_ckv"] + c["head_dim_kpe"])
+            pair = heads * (2 * c["head_dim_ckv"] + c["head_dim_kpe"])
+        else:
+            d, e = c.get("head_dim_qk", c.get("head_dim")), c.get("head_dim_vo", c.get("head_dim"))
+            key, row, pair = c["num_kv_heads"] * (d + e), heads * (d + e), heads * (d + e)
+        return key * sum(self.keys) + row * sum(self.queries) + pair * self.pairs / PRODUCTS_A_NUMBER
+
+    @property
+    def pairs(self) -> int:
+        """Queries with each of the keys that they see: the last of ``q`` queries sees all ``k`` keys of its request."""
+        seen = 0
+        for q, k in zip(self.queries, self.keys, strict=True):
+            rows = min(q, k)
+            seen += rows * k - rows * (rows - 1) // 2
+        return seen
 
     @property
     def dims(self) -> dict[str, int]:

@@ -11,6 +11,8 @@ import msgspec
 from cleave.records import Outcome, Record
 from experiments.e01_ablation.config import SETS, Point, is_ablated, points
 from experiments.e01_ablation.configurations import CONFIGURATIONS
+from experiments.e02_dynamic.workloads import operators
+from experiments.e02_dynamic.workloads import points as points_of_e02
 from experiments.e04_decode.config import COUNTS, SWEPT
 
 ENVIRONMENT = {"commit": {"id": "0123456789abcdef", "dirty": False}, "gpu": {"name": "a GPU"}}
@@ -62,11 +64,26 @@ def decode() -> Iterator[Record]:
         yield record({"operator": SWEPT[0].name, "contender": contender, **SWEPT[0].dims}, 5.0 + n)
 
 
+def dynamic() -> Iterator[Record]:
+    """Three points an operator, two of them of exact lengths; FA3 is wrong in paged prefill."""
+    every = points_of_e02()
+    for o, operator in enumerate(operators(every)):
+        for n, p in enumerate([p for p in every if p.operator == operator][:3]):
+            times = {"cleave": 10.0, "split off": 12.0, "fa2": 8.0 + 3 * o + n, "fa3": 30.0 - 2 * o - n}
+            refused = {"fa3": "is wrong"} if "gqa_paged_prefill" in operator else {}
+            for contender, microseconds in times.items():
+                if contender not in refused:
+                    made = record({**p.row, "contender": contender}, microseconds)
+                    made.details.update({"plan_us": 5.0, "refused": refused})
+                    yield made
+
+
 FILES = {
     "e01_ablation/times.jsonl": times,
     "e01_ablation/ablations.jsonl": ablations,
     "e04_decode/sweep.jsonl": sweep,
     "e04_decode/times.jsonl": decode,
+    "e02_dynamic/times.jsonl": dynamic,
 }
 
 

@@ -13,8 +13,10 @@ import paper_figs.__main__ as figures
 from cleave.records import read
 from experiments.e01_ablation.ablation_summary import over_subgraphs, shares
 from experiments.e01_ablation.summary import ratios, table
+from experiments.e02_dynamic.summary import over_operators
+from experiments.e02_dynamic.summary import ratios as dynamic_ratios
 from experiments.e04_decode.config import TIMED
-from paper_figs import ablation, decode, speedup, splits
+from paper_figs import ablation, decode, dynamic, speedup, splits
 from paper_figs.source import RECORDS, MissingRecords, Source
 from paper_figs.table import Table, number
 from tests.null.figure_records import ENVIRONMENT, FILES, write_records
@@ -65,7 +67,7 @@ def test_what_is_missing_is_named_and_the_others_are_drawn(
     (folder / "e04_decode" / "sweep.jsonl").write_text("")
     assert drawn(folder, tmp_path / "out") == 1
     said = capsys.readouterr()
-    assert [line.split(":")[0] for line in said.out.splitlines()] == ["speedup", "decode"]
+    assert [line.split(":")[0] for line in said.out.splitlines()] == ["speedup", "decode", "dynamic"]
     first, second = said.err.splitlines()
     assert first == (
         "paper_figs: ablation: e01_ablation/ablations.jsonl: is not there; "
@@ -87,7 +89,7 @@ def test_committed_records_give_a_figure(tmp_path: Path) -> None:
 def test_a_name_that_is_no_figure_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert drawn(tmp_path, tmp_path, "pie") == 2
     assert capsys.readouterr().err == (
-        "paper_figs: no figure 'pie'; there are: all, speedup, ablation, splits, decode\n"
+        "paper_figs: no figure 'pie'; there are: all, speedup, ablation, splits, decode, dynamic\n"
     )
 
 
@@ -145,11 +147,25 @@ def test_a_shape_of_decode_is_as_it_was_measured_last(records: Path) -> None:
     assert shape.bandwidth(1.0) == pytest.approx((2 * 2 * 8 * 1024 * 128 + 2 * 2 * 32 * 128) / 1e6)
 
 
+@pytest.mark.usefixtures("matplotlib")
+def test_dynamic_bars_are_means_over_both_baselines(records: Path) -> None:
+    found = list(read(records / "e02_dynamic/times.jsonl"))
+    made, shown = dynamic.draw(found)
+    captured = [r for r in dynamic_ratios(found) if r.lengths != "synthetic"]
+    wanted = [over_operators(captured, name) for name in ("fa2", "fa3")]
+    assert wanted[0] is not None and wanted[1] is not None
+    texts = {t.get_text() for t in made.axes[0].texts}
+    assert {f"{v:.2f}" for v in wanted if v is not None} <= texts
+    rows = {row[0]: row for row in shown.rows}
+    assert rows["captured operators"][2:4] == [f"{v:.2f}" for v in wanted if v is not None]
+    assert rows["MLA decode"][1] == "3" and "fa3 0" in rows["paged prefill kv 4"][-1]
+
+
 def test_every_source_names_a_part_of_its_experiment() -> None:
     assert {source.file for source, _ in figures.FIGURES.values()} == set(FILES)
     for source, _ in figures.FIGURES.values():
         folder = source.file.split("/")[0]
-        assert f"run {folder.split('_')[0]} measure" in source.command and (RECORDS / folder).is_dir()
+        assert f"run {folder.split('_')[0]} measure" in source.command and (RECORDS.parent / folder).is_dir()
     with pytest.raises(MissingRecords, match=r"^e99/x.jsonl: is not there; make it makes the records, on a GPU$"):
         Source("e99/x.jsonl", "make it").read()
 

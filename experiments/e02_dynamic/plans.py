@@ -1,0 +1,98 @@
+"""Schedules of an operator, made at the shape that stands for it and compiled before a GPU is needed.
+
+cleave         any: the one that is fastest at the shapes that are tried
+split off      no reduction is split
+second launch  partials of a split are merged by a second kernel (latent attention)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from cleave.candidate import load_candidates
+from cleave.config import Ablation, Config
+from cleave.schedule.request import Forced
+from cleave.target import Target
+from cleave.tune.plan import Made, Planned, Request
+from cleave.tune.plan import plan as plan_requests
+from experiments.e02_dynamic.config import CANDIDATES, TARGET
+from experiments.e02_dynamic.search import middle
+from experiments.e02_dynamic.workloads import Point
+
+OURS, SPLIT_OFF, SECOND_LAUNCH = "cleave", "split off", "second launch"
+OTHERS = 2
+"""Schedules that are tried besides, of each further kind."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Schedules of one operator to choose from by measuring, the model's first choice first; ``refused``: why a
+    candidate has none."""
+
+    operator: str
+    made: tuple[Made, ...]
+    refused: tuple[str, ...] = ()
+
+    def kinds(self) -> dict[str, list[int]]:
+        """Numbers of schedules, by the name of the contender that one of them becomes; the first comes first."""
+        every = list(range(len(self.made)))
+        schedules = [m.schedule for m in self.made]
+        found = {
+            OURS: every,
+            SPLIT_OFF: [n for n in every if schedules[n].merge == "none"],
+            SECOND_LAUNCH: [n for n in every if schedules[n].merge == "second-launch"],
+        }
+        return {name: numbers for name, numbers in found.items() if numbers and name in _kinds(self.operator)}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Contenders of one operator at all of its shapes; one schedule may be several of them."""
+
+    operator: str
+    made: tuple[Made, ...]
+    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def __getitem__(self, name: str) -> Made:
+        return self.made[self.numbers[name]]
+
+
+def _kinds(operator: str) -> tuple[str, ...]:
+    latent = operator.startswith("mla_paged")
+    return (OURS, SPLIT_OFF, SECOND_LAUNCH) if latent else (OURS, SPLIT_OFF)
+
+
+def plan(pool: Executor, points: tuple[Point, ...], operators: Sequence[str], count: int) -> list[Tried]:
+    """Of some operators, in their order."""
+    requests = [_requests(points, name, count) for name in operators]
+    planned = iter(plan_requests(pool, [r for group in requests for r in group]))
+    return [_tried(n, [next(planned) for _ in group]) for n, group in zip(operators, requests, strict=True)]
+
+
+def _requests(points: tuple[Point, ...], operator: str, count: int) -> list[Request]:
+    found = load_candidates(CANDIDATES / f"{operator}.json")
+    split = tuple(c for c in found if c.splits)
+    whole = tuple(c for c in found if not c.splits)
+    target, dims = Target(TARGET), middle(points, operator).dims
+    off = Config(ablation=Ablation(split=False))
+    out = [Request(found, target, dims, count), Request(whole, target, dims, OTHERS, off)]
+    if SECOND_LAUNCH in _kinds(operator):
+        out.append(Request(split, target, dims, OTHERS, forced=Forced(merge="second-launch")))
+    return out
+
+
+def _tried(operator: str, planned: Sequence[Planned]) -> Tried:
+    made = [m for p in planned for m in p.tried]
+    texts = {text_of(m): m for m in reversed(made)}
+    distinct = [m for m in made if texts[text_of(m)] is m]
+    return Tried(operator, tuple(distinct), tuple(dict.fromkeys(why for p in planned for why in p.refused)))
+
+
+def text_of(m: Made) -> tuple[object, ...]:
+    """Equal for schedules that are one program."""
+    if m.source is None:
+        return (m.error, m.schedule.candidate, m.schedule.merge)
+    constants = tuple(sorted(m.source.fixed.items()))
+    return (*((k.text, k.grid, k.shared_bytes) for k in m.source.kernels), *m.source.derived, constants)

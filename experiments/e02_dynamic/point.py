@@ -1,0 +1,252 @@
+"""Jobs of one operator in a process that has the GPU: its schedules are tried, its points checked and timed.
+
+A call is checked first, into outputs that hold NaN, against float32 by the metric of ``cleave.verify``; what is wrong
+is not timed. Then all contenders take turns, each in one CUDA graph, with caches that are emptied before each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import exp, log
+from statistics import median
+from typing import Any
+
+from cleave.errors import CleaveError
+from cleave.records import Outcome, Record
+from cleave.runtime.timing import Contender, Timing
+from cleave.tune.description import described, microseconds, row
+from cleave.tune.plan import Made
+from cleave.verify import Comparison
+from experiments.e02_dynamic import baselines
+from experiments.e02_dynamic.bench import Bench, Laboratory, Prepared, Times, bench_of, microseconds_of, prepared
+from experiments.e02_dynamic.plans import OURS, Chosen, Tried
+from experiments.e02_dynamic.workloads import Point
+from experiments.tally import Checked
+
+SAMPLES, TRIAL_SAMPLES = 8, 4
+
+GPU = Laboratory()
+
+
+@dataclass
+class Entrant:
+    """A contender that is right: its call, and what the host does before it when lengths or tables change."""
+
+    call: Callable[[], object]
+    check: Comparison
+    plan_us: float
+    made: Made | None = None
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass
+class Entered:
+    ours: dict[str, Entrant] = field(default_factory=dict[str, Entrant])
+    theirs: dict[str, Entrant] = field(default_factory=dict[str, Entrant])
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    records: list[Record] = field(default_factory=list[Record])
+
+
+@dataclass
+class Trial(Checked):
+    """``seconds``: of each schedule that is right, by its number, the geometric mean over the shapes that were
+    tried."""
+
+    seconds: dict[int, float] = field(default_factory=dict[int, float])
+
+    def chosen(self, tried: Tried) -> Chosen:
+        """The fastest of each kind."""
+        numbers = {name: [n for n in own if n in self.seconds] for name, own in tried.kinds().items()}
+        best = {name: min(own, key=self.seconds.__getitem__) for name, own in numbers.items() if own}
+        return Chosen(tried.operator, tried.made, best)
+
+
+# ---- what a process is asked for
+
+
+def try_schedules(
+    tried: Tried, shapes: Sequence[Point], numbers: Sequence[int] | None = None, lab: Laboratory = GPU
+) -> Trial:
+    """Check and time schedules of an operator at some shapes; all, unless ``numbers`` says which."""
+    bench, out = bench_of(tried.operator, lab), Trial()
+    logs: dict[int, list[float]] = {}
+    left = list(range(len(tried.made)) if numbers is None else numbers)
+    for p in shapes:
+        entered, ready = Entered(), prepared(bench, p)
+        for number in left:
+            _enter_ours(entered, bench, ready, str(number), tried.made[number])
+        out.records += entered.records
+        left = [int(n) for n in entered.ours]
+        times = _timed(entered, bench, TRIAL_SAMPLES) if left else {}
+        for number in left:
+            logs.setdefault(number, []).append(log(times[str(number)].median))
+            out.records.append(_tried_record(p, tried, number, times[str(number)]))
+    out.seconds = {n: exp(sum(logs[n]) / len(logs[n])) for n in left}
+    asked = len(tried.made if numbers is None else numbers)
+    out.lines.append(f"{tried.operator}: {len(left)} of {asked} schedules are right")
+    out.lines += [
+        f"    {1e6 * s:8.2f} us {shown(tried.made[n])} (modelled {microseconds(tried.made[n].schedule):.1f})"
+        for n, s in sorted(out.seconds.items(), key=lambda pair: pair[1])
+    ]
+    out.lines += [f"    refused: {why}" for why in tried.refused]
+    return out
+
+
+def time_point(p: Point, chosen: Chosen, without: Mapping[str, str], lab: Laboratory = GPU) -> Checked:
+    """Check all contenders at a point and time those that are right. ``without``: baselines that are left out, and
+    why."""
+    bench, entered, out = bench_of(p.operator, lab), Entered(refused=dict(without)), Checked()
+    ready = prepared(bench, p)
+    for name in chosen.numbers:
+        _enter_ours(entered, bench, ready, name, chosen[name])
+    for name in baselines.names(p.const["kind"]):
+        if name not in without:
+            _enter_theirs(entered, bench, ready, name)
+    out.records += entered.records
+    if OURS not in entered.ours:
+        out.lines.append(f"{p.name} is wrong: {[r.check for r in entered.records]}")
+        return out
+    times = _timed(entered, bench, SAMPLES)
+    again = ready.called(entered.ours[OURS].call, lab, ours=True)
+    if not again.passed:
+        out.records.append(_bad(p, OURS, Outcome.WRONG, f"after timing: {again}"))
+    for name, e in (*entered.ours.items(), *entered.theirs.items()):
+        out.records.append(_record(p, name, e, times[name], entered.refused))
+    out.lines += _lines(p, entered, times)
+    return out
+
+
+def check_point(p: Point, chosen: Chosen, lab: Laboratory = GPU) -> Checked:
+    """Only check ours."""
+    bench, entered, out = bench_of(p.operator, lab), Entered(), Checked()
+    ready = prepared(bench, p)
+    for name in chosen.numbers:
+        _enter_ours(entered, bench, ready, name, chosen[name])
+    out.records += entered.records + [_record(p, n, e, None, {}) for n, e in entered.ours.items()]
+    out.lines.append(f"{p.name}: " + ", ".join(f"{n} {e.check.frobenius:.1e}" for n, e in entered.ours.items()))
+    return out
+
+
+# ---- contenders
+
+
+def _enter_ours(entered: Entered, bench: Bench, ready: Prepared, name: str, made: Made) -> None:
+    p = ready.batch.point
+    if made.source is None:
+        entered.records.append(_bad(p, name, Outcome.COMPILE_FAILED, made.error, made))
+        return
+    for other in entered.ours.values():
+        if other.made is made:  # one schedule that is two contenders
+            entered.ours[name] = other
+            return
+    try:
+        run = bench.executable(made)
+        call = partial(run, **ready.batch.inputs, out=dict(ready.batch.outputs))
+        check = ready.called(call, bench.lab, ours=True)
+        compiles = bench.compiles(run)
+        plan_us = _new_shape(run, ready, bench.lab)
+    except CleaveError as error:
+        entered.records.append(_bad(p, name, Outcome.REFUSED, str(error), made))
+        return
+    if not check.passed:
+        entered.records.append(_bad(p, name, Outcome.WRONG, str(check), made))
+        return
+    details = {"compiles_after_first_call": compiles, "resources": [str(r) for r in run.resources]}
+    entered.ours[name] = Entrant(call, check, plan_us, made, details)
+
+
+def _new_shape(run: Any, ready: Prepared, lab: Laboratory) -> float:
+    """What a call at a shape that was not seen before costs the host, all checks included.
+
+    The shape was seen, in the check that loads the kernels; but not with a dim that is also said by name.
+    """
+    x, out = ready.batch.inputs, dict(ready.batch.outputs)
+    calls = [partial(run.prepare, **x, **{n: value}, out=out) for n, value in ready.batch.point.dims.items()]
+    return median(microseconds_of(call, lab, count=1) for call in calls)
+
+
+def _enter_theirs(entered: Entered, bench: Bench, ready: Prepared, name: str) -> None:
+    """A baseline that is wrong while unused pages hold NaN has another try when they hold zeros."""
+    lab = bench.lab
+    try:
+        made = bench.baselines.baseline(name, ready.batch)
+        made.plan()
+        plan_us = microseconds_of(made.plan, lab)
+        check = ready.called(made.run, lab, ours=False)
+        reads_unused = not check.passed and bool(ready.batch.pools.arrays)
+        if reads_unused:
+            ready.batch.pools.finite()
+            check = ready.called(made.run, lab, ours=False)
+    except Exception as error:  # of torch or FlashInfer, which have many kinds; a baseline less is a row
+        if "CUDA error" in str(error):  # the process is lost with its context
+            raise
+        entered.refused[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+        return
+    if check.passed:
+        entered.theirs[name] = Entrant(made.run, check, plan_us, details={"reads_unused_pages": reads_unused})
+    else:
+        entered.refused[name] = f"is wrong: {check}"
+
+
+def _timed(entered: Entered, bench: Bench, samples: int) -> Times:
+    """Times by name; a schedule that is two contenders is timed once."""
+    every = {**entered.ours, **entered.theirs}
+    first = {id(e): name for name, e in reversed(every.items())}
+    contenders = [Contender(name, [every[name].call]) for name in sorted(first.values(), key=list(every).index)]
+    found = bench.lab.time(contenders, samples=samples, before=bench.empty_caches)
+    return {name: found[first[id(e)]] for name, e in every.items()}
+
+
+# ---- rows
+
+
+def _record(p: Point, name: str, e: Entrant, timing: Timing | None, refused: Mapping[str, str]) -> Record:
+    details: dict[str, Any] = {"plan_us": e.plan_us, **e.details}
+    if refused:
+        details["refused"] = dict(refused)
+    if timing is not None:
+        details |= {"regime": timing.regime, "samples": len(timing.samples)}
+    return Record(
+        workload={**p.row, "contender": name, "cold": True},
+        outcome=Outcome.OK,
+        candidate={} if e.made is None else {"name": e.made.schedule.candidate},
+        schedule={} if e.made is None else {**row(e.made.schedule), "plan": shown(e.made)},
+        check={"frobenius": e.check.frobenius, "worst": e.check.worst},
+        quantiles={} if timing is None else _quantiles(timing),
+        details=details,
+    )
+
+
+def _quantiles(timing: Timing) -> dict[str, float]:
+    return {q: 1e6 * v for q, v in timing.as_dict().items() if q.startswith("q")}
+
+
+def _tried_record(p: Point, tried: Tried, number: int, timing: Timing) -> Record:
+    made = tried.made[number]
+    return Record(
+        workload={**p.row, "contender": f"schedule {number}", "cold": True},
+        outcome=Outcome.OK,
+        candidate={"name": made.schedule.candidate},
+        schedule={**row(made.schedule), "plan": shown(made)},
+        quantiles=_quantiles(timing),
+    )
+
+
+def _bad(p: Point, name: str, outcome: Outcome, why: str, made: Made | None = None) -> Record:
+    plan = {} if made is None else {"plan": shown(made)}
+    return Record(workload={**p.row, "contender": name}, outcome=outcome, schedule=plan, check={"error": why})
+
+
+def _lines(p: Point, entered: Entered, times: Times) -> list[str]:
+    columns = ", ".join(
+        f"{name} {1e6 * times[name].median:.2f} (plan {e.plan_us:.0f})"
+        for name, e in (*entered.ours.items(), *entered.theirs.items())
+    )
+    refused = "".join(f"; {name} {why}" for name, why in entered.refused.items())
+    return [f"{p.name} b{p.requests} q{sum(p.queries)} k{sum(p.keys)}: {columns} us{refused}"]
+
+
+def shown(m: Made) -> str:
+    return f"{m.schedule.candidate}: {described(m.schedule)}"
