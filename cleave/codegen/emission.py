@@ -196,6 +196,7 @@ class Emission:
     vectors    where threads share a row: each has elements that lie side by side in memory; else every so-manieth one
     repeats    loops around what is written now that may run several times
     narrow     axes of loops of which threads that share a row take so many elements a trip, instead of a tile
+    named      C++ names of what the block has read from tables, or computed from that
     """
 
     program: Program
@@ -231,6 +232,7 @@ class Emission:
     vectors: bool = True
     repeats: int = 0
     narrow: dict[Axis, int] = field(default_factory=dict[Axis, int])
+    named: dict[Atom, str] = field(default_factory=dict[Atom, str])
 
     def __post_init__(self) -> None:
         self.team: Team = whole_block(self.binding)

@@ -27,7 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cleave.codegen.emission import C_TYPES
-from cleave.codegen.prelude import KERNEL_MARK, emulator_prelude, has_mbarriers, has_shared_rows, machine_source
+from cleave.codegen.prelude import (
+    KERNEL_MARK,
+    emulator_prelude,
+    has_lookups,
+    has_mbarriers,
+    has_shared_rows,
+    machine_source,
+)
 from cleave.errors import CleaveError
 from cleave.ir.index import Index, evaluate, symbols_of
 from cleave.ir.op import DTYPES, round_to
@@ -278,7 +285,7 @@ def _program(kernel: KernelSource) -> str:
     call = f"static void thread_entry(int) {{ {kernel.entry}({values}); finish_thread(); }}\n"
     feed = "tma" if has_mbarriers(own) else "cp.async"
     return (
-        emulator_prelude(feed, rows=has_shared_rows(own))
+        emulator_prelude(feed, rows=has_shared_rows(own), tables=has_lookups(own))
         + own
         + "static const u64* arguments;\nvoid finish_thread();\n"
         + call

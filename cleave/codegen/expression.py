@@ -175,6 +175,8 @@ def _is_dim(part: tuple[Atom, int]) -> bool:
 
 
 def _atom(em: Emission, atom: Atom, at: At) -> str:
+    if atom in em.named:
+        return em.named[atom]
     match atom:
         case Symbol(name):
             return em.corners[name] if name.startswith("%") else em.parameters.value(of(atom), f"dim_{name}")

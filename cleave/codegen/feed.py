@@ -138,21 +138,36 @@ def fill(em: Emission, source: Source, to: SharedTile) -> None:
 
 
 def _fill(em: Emission, source: Source, to: SharedTile, copy: Callable[[Emission, Source, SharedTile], None]) -> None:
-    tile = source.tile
-    first, rows = ("", tile.rows) if em.team.share is None else (f"{em.team.share[0]} + ", em.team.share[1])
-    total, threads, thread = rows * tile.chunks, em.team.threads, em.team.thread
-    number = f"({thread} + x * {threads})"
-    with em.writer.unrolled("x", -(-total // threads)):
-        if threads % tile.chunks == 0:
-            row = f"{first}{thread} / {tile.chunks} + x * {threads // tile.chunks}"
-            em.writer.line(f"const int r = {row}, c = {thread} % {tile.chunks};")
-        else:
-            em.writer.line(f"const int r = {first}{number} / {tile.chunks}, c = {number} % {tile.chunks};")
-        if total % threads:
-            with em.writer.block(f"if ({number} < {total})" if first else f"if (r < {tile.rows})"):
+    where = chunks_of(em, source.tile)
+    with em.writer.unrolled("x", where.turns):
+        em.writer.line(f"const int r = {where.row}, c = {where.column};")
+        if where.test:
+            with em.writer.block(f"if ({where.test})"):
                 copy(em, source, to)
         else:
             copy(em, source, to)
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Which chunk of a tile a thread copies in turn x, as C++ texts; ``test``: whether there is one, if not always."""
+
+    turns: int
+    row: str
+    column: str
+    test: str
+
+
+def chunks_of(em: Emission, tile: Tile) -> Chunks:
+    first, rows = ("", tile.rows) if em.team.share is None else (f"{em.team.share[0]} + ", em.team.share[1])
+    total, threads, thread = rows * tile.chunks, em.team.threads, em.team.thread
+    number = f"({thread} + x * {threads})"
+    if threads % tile.chunks == 0:
+        row, column = f"{thread} / {tile.chunks} + x * {threads // tile.chunks}", f"{thread} % {tile.chunks}"
+    else:
+        row, column = f"{number} / {tile.chunks}", f"{number} % {tile.chunks}"
+    test = "" if total % threads == 0 else f"{number} < {total}" if first else f"r < {tile.rows}"
+    return Chunks(-(-total // threads), f"{first}{row}", column, test)
 
 
 def _starts_even(em: Emission, tile: Tile) -> bool:

@@ -127,7 +127,13 @@ def _kernel(
     threads = 32 * (first.binding.warps + first.binding.loaders)
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
     text = (
-        prelude.device_prelude(feed, warpgroup.definitions(own), rows=em.lanes > 0, ordered=bool(order.lines))
+        prelude.device_prelude(
+            feed,
+            warpgroup.definitions(own),
+            rows=em.lanes > 0,
+            ordered=bool(order.lines),
+            tables=prelude.has_lookups(own),
+        )
         + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
         + own
         + "}\n"
@@ -175,6 +181,7 @@ def _one_tile_a_block(
         divided = divided_axes(first, em.binding, second.program, second.binding)
         cluster.reserve(em, divided, blocks, _chunk_number(first, tiles))
     floor = shared.top
+    grid.open_units(em, tiles)
     with writer.block(""):
         grid.open_grid(em, tiles)
         if way == "cluster":

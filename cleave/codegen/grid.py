@@ -9,6 +9,7 @@ from cleave.codegen import team
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text, row_positions
 from cleave.codegen.range import extreme
+from cleave.codegen.uniform import name_values
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, free
 from cleave.ir.index import Index, axes_of, index, maximum, minimum, symbols_of
@@ -187,10 +188,9 @@ def open_grid(em: Emission, tiles: Sequence[str], leave: str = "return;", finer:
     ``leave`` is what it does if its tile lies beyond the end: of a row's own extent, or of an axis in ``finer``, whose
     tiles are parts of others.
     """
-    pairs = sorted(zip(em.program.grid, tiles, strict=True), key=lambda pair: _depth(pair[0]))
-    for a, tile in pairs:
+    open_units(em, tiles, leave)
+    for a, tile in _by_depth(em, tiles):
         if a in em.program.unit:
-            em.units[a] = tile
             continue
         size, start, last = em.size(a), em.names.fresh(f"{a.name}_start"), em.names.fresh(f"{a.name}_last")
         extent = index_text(em, em.extent(a), At())
@@ -205,6 +205,20 @@ def open_grid(em: Emission, tiles: Sequence[str], leave: str = "return;", finer:
     for a in em.rows:
         positions = ", ".join(place[a] for place in places)
         em.writer.line(f"const int {em.axis_name(a)}_row[{em.halves}] = {{{positions}}};")
+
+
+def open_units(em: Emission, tiles: Sequence[str], leave: str = "return;") -> None:
+    """Positions of a block on axes of single elements, once, and what it knows of them from tables."""
+    for a, tile in _by_depth(em, tiles):
+        if a in em.program.unit and a not in em.units:
+            em.units[a] = tile
+            name_values(em)
+            if axes_of(em.extent(a)):
+                em.writer.line(f"if ({tile} >= {index_text(em, em.extent(a), At())}) {leave}")
+
+
+def _by_depth(em: Emission, tiles: Sequence[str]) -> list[tuple[Axis, str]]:
+    return sorted(zip(em.program.grid, tiles, strict=True), key=lambda pair: _depth(pair[0]))
 
 
 def _depth(a: Axis) -> int:

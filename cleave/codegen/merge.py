@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from math import prod
 
 from cleave.codegen.emission import Emission, Memory
+from cleave.codegen.expression import At, index_text
 from cleave.codegen.grid import tiles_of
 from cleave.codegen.team import part_of_block
 from cleave.ir.axis import Axis
-from cleave.ir.index import Index
+from cleave.ir.index import Index, axes_of
 from cleave.kernel import Workspace
 from cleave.tile.check import finer_tiles
 from cleave.tile.program import Program
@@ -104,6 +105,8 @@ def _counter(em: Emission, tiles: Sequence[str], counts: Sequence[str]) -> tuple
     which, total = "0", "1"
     for a, tile, count in zip(em.program.grid, tiles, counts, strict=True):
         if a.kind == "outer":
+            own = em.extent(a)  # fewer, where blocks without a chunk have gone
+            count = index_text(em, own, At()) if axes_of(own) else count
             total = count if total == "1" else f"{total} * {count}"
         else:
             which = tile if which == "0" else f"({which} * {count} + {tile})"

@@ -174,5 +174,7 @@ def _atom_bound(atom: Atom) -> int:
             return _FIRST_BEYOND if known is None else known
         case Mod(_, b) if b.constant is not None:
             return abs(b.constant)
+        case Min(a, b) if nonnegative(of(atom)) and (a.constant or b.constant):
+            return a.constant or b.constant or 0
         case _:
             return _FIRST_BEYOND

@@ -20,7 +20,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, gcd
 
-from cleave.codegen import accumulator, bulk, cluster, contract, elementwise, feed, first, join, matrix, reduction
+from cleave.codegen import (
+    accumulator,
+    bulk,
+    cluster,
+    contract,
+    elementwise,
+    feed,
+    first,
+    join,
+    lookup,
+    matrix,
+    reduction,
+)
 from cleave.codegen.dependence import deferrable, live, ordered, read_before
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text
@@ -174,6 +186,7 @@ class Ring:
     slots: int
     boxes: bulk.Boxes | None
     lags: int = 0
+    lookups: tuple[lookup.Lookup, ...] = ()
 
     @property
     def open_groups(self) -> int:
@@ -305,7 +318,8 @@ def _ring(em: Emission, s: Loop, place: str, limits: tuple[str, str], *, parts: 
     boxes = bulk.boxes(em, fetched, slots, s.axis.name) if fetched else None
     first, stride = (f"{limits[0]} + team * {step}", em.binding.teams * step) if parts else (limits[0], step)
     name = em.names.fresh(f"{s.axis.name}_tile")
-    made = Ring(tuple(copied), name, place, first, limits[1], stride, slots, boxes)
+    words = lookup.lookups(em, [source for source, _ in copied], s.axis, slots)
+    made = Ring(tuple(copied), name, place, first, limits[1], stride, slots, boxes, lookups=words)
     return replace(made, lags=_lag(em, s, made))
 
 
@@ -331,9 +345,13 @@ def _start(em: Emission, ring: Ring) -> None:
         if ring.boxes.sharers > 1:
             with em.writer.block(bulk.one_thread(em)):
                 _ask_first(em, ring, ring.boxes)
+    if ring.lookups:
+        with em.writer.unrolled("p", ring.slots - 1):
+            _look_up(em, ring, f"{ring.first} + p * {ring.stride}", "p")
+        em.writer.lines(["copies_commit();", "copies_wait<0>();", em.team.barrier])
     if ring.tiles:
         with em.writer.unrolled("p", ring.slots - 1):
-            _fetch(em, ring, f"{ring.first} + p * {ring.stride}", "p")
+            _fetch(em, ring, f"{ring.first} + p * {ring.stride}", "p", f"(p == 0 ? {ring.slots - 1} : p - 1)")
 
 
 def _ask_first(em: Emission, ring: Ring, boxes: bulk.Boxes) -> None:
@@ -365,15 +383,32 @@ def _ask(em: Emission, ring: Ring, boxes: bulk.Boxes, position: str, slot: str) 
         bulk.ask(em, boxes, slot)
 
 
-def _fetch(em: Emission, ring: Ring, position: str, slot: str) -> None:
-    """Issue the group of one trip; an empty group beyond the end keeps the count of groups right."""
+def _fetch(em: Emission, ring: Ring, position: str, slot: str, before: str, *, again: bool = False) -> None:
+    """Issue the group of one trip; an empty group beyond the end keeps the count of groups right.
+
+    With it goes what is looked up for the trip that comes slots - 1 later, to the slot ``before`` this one, which the
+    trip before has read.
+    """
     with em.writer.block(""):
         em.writer.line(f"const int {ring.place} = {position};")
         with em.writer.block(f"if ({ring.place} < {ring.high})"):
+            taken: lookup.Taken = {}
             for source, layout in ring.tiles:
                 place = f"{layout.address}_ring + {slot} * {source.tile.bytes}"
-                feed.fill(em, source, replace(layout, address=place))
+                with lookup.known(em, ring.lookups, slot, source, taken):
+                    feed.fill(em, source, replace(layout, address=place))
+        if ring.lookups and not again:
+            em.writer.line(em.team.barrier)
+        if ring.lookups:
+            _look_up(em, ring, f"{position} + {(ring.slots - 1) * ring.stride}", before)
         em.writer.line("copies_commit();")
+
+
+def _look_up(em: Emission, ring: Ring, position: str, slot: str) -> None:
+    with em.writer.block(""):
+        em.writer.line(f"const int {ring.place} = {position};")
+        with em.writer.block(f"if ({ring.place} < {ring.high})"):
+            lookup.fetch(em, ring.lookups, slot)
 
 
 def _trips(em: Emission, s: Loop, ring: Ring) -> None:
@@ -393,7 +428,8 @@ def _trips(em: Emission, s: Loop, ring: Ring) -> None:
         if ring.tiles:
             em.landed(ring.slots - 2, em.team.barrier)
             free = f"({slot} == 0 ? {ring.slots - 1} : {slot} - 1)"
-            _fetch(em, ring, f"{ring.tile} + {(ring.slots - 1) * ring.stride}", free)
+            before = f"({free} == 0 ? {ring.slots - 1} : {free} - 1)"
+            _fetch(em, ring, f"{ring.tile} + {(ring.slots - 1) * ring.stride}", free, before, again=True)
         if ring.boxes is not None:
             bulk.wait(em, ring.boxes, slot, phase)
         em.writer.line(f"const int {ring.place} = {ring.tile};")

@@ -12,6 +12,7 @@ import numpy as np
 
 from cleave.cost.overlap import overlaps
 from cleave.cost.scattered import SECTOR_BYTES, is_scattered
+from cleave.cost.tables import representative_tables
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, walk
@@ -194,7 +195,7 @@ class Counter:
         self.reading = _reading(program)
         self.axes, self.every, self.dtypes = self.reading.axes, self.reading.every, self.reading.dtypes
         self.shared_names, self.operands = self.reading.shared_names, self.reading.operands
-        self.tables = _representative_tables(program, dims)
+        self.tables = representative_tables(program, dims)
         self.at_zero: dict[Any, Any] = {**self.dims, **{a: 0 for a in self.axes}}
         self.extents = {a: self.extent(a, self.dims) for a in self.axes if is_dim(a.extent)}
         self.compiled_in = {s for a in program.whole if is_dim(a.extent) for s in symbols_of(a.extent)}
@@ -578,11 +579,3 @@ def _operations(term: Term) -> tuple[int, int]:
 @lru_cache(maxsize=4096)
 def _refs(term: TileTerm) -> frozenset[str]:
     return frozenset(name.removesuffix("~") for name in names_read(term))
-
-
-def _representative_tables(program: Program, dims: Mapping[str, int]) -> dict[str, Any]:
-    """Integer inputs as one number each: a length that is read cannot exceed the greatest dim."""
-    longest = max(dims.values(), default=1)
-    return {
-        i.name: np.full([1] * len(i.shape), longest) for i in program.inputs if i.dtype in ("int32", "int64", "bool")
-    }

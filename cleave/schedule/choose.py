@@ -13,11 +13,11 @@ from cleave.ir.index import Index, Pred, compare, index, of, symbols_of
 from cleave.schedule.choice import Alternative, Choice, summarised
 from cleave.schedule.kernels import Kernel, Setting, kernels, one_launch
 from cleave.schedule.request import Forced, Request, make_request
-from cleave.schedule.splits import chunk_of
+from cleave.schedule.splits import base_extent, chunk_of
 from cleave.schedule.variants import Variant, variants
 from cleave.target import Target
 from cleave.tile.check import check_merge
-from cleave.tile.plan import ONE_LAUNCH, Feed, KernelPlan, Merge, Mma, Schedule
+from cleave.tile.plan import ONE_LAUNCH, Chunk, Feed, KernelPlan, Merge, Mma, Schedule
 from cleave.tile.program import Store, statements
 
 KEPT = 8
@@ -138,10 +138,10 @@ def _single_launch(plan: Schedule, r: Request) -> Iterator[Schedule]:
 
 def _assembled(s: Setting, chosen: Sequence[Kernel]) -> Schedule:
     r, v = s.request, s.variant
-    bound = {**_compiled_in(r, v, chosen), **({v.split.count: s.count} if v.split is not None else {})}
+    bound = {**_compiled_in(r, v, chosen), **_split_values(s)}
     return Schedule(
         candidate=r.candidate.name,
-        graph=r.candidate.graph,
+        graph=r.candidate.graph if v.ragged is None else v.ragged.graph,
         target=r.target,
         kernels=tuple(
             KernelPlan(k.program, k.binding, k.skeleton.name, _notes(k), r.chain, r.feed(k.skeleton, k.binding))
@@ -151,11 +151,30 @@ def _assembled(s: Setting, chosen: Sequence[Kernel]) -> Schedule:
         merge=v.merge,
         bind=bound,
         shape=r.shape,
-        chunks=(chunk_of(r.candidate, v.split, s.chunk or 1),) if v.split is not None else (),
+        chunks=_chunks(s, chosen),
         constraints=_constraints(chosen, bound),
         modelled=modelled([(k.work, k.binding) for k in chosen], r.target, merge=v.merge, chunks=s.count),
         notes=(v.partition.note,) if v.partition.note else (),
     )
+
+
+def _split_values(s: Setting) -> dict[str, int]:
+    """What is compiled in of a split: its count, and the tiles of chunks that the device measures."""
+    v = s.variant
+    if v.split is None:
+        return {}
+    return {v.split.count: s.count} | ({} if v.ragged is None else {v.ragged.granule.name: s.chunk or 1})
+
+
+def _chunks(s: Setting, chosen: Sequence[Kernel]) -> tuple[Chunk, ...]:
+    """The length of chunks that the host computes in a call; an axis whose extent is read, in one chunk, has none."""
+    r, v = s.request, s.variant
+    if v.split is None:
+        return ()
+    if v.ragged is not None:
+        first = next(k for k in chosen if any(a.kind == "outer" for a in k.program.grid))
+        return (v.ragged.chunk(s.chunk or 1, s.dims(s.chunk or 1), first.program, first.binding),)
+    return (chunk_of(r.candidate, v.split, s.chunk or 1),) if is_dim(base_extent(r.candidate, v.split)) else ()
 
 
 def _compiled_in(r: Request, v: Variant, chosen: Sequence[Kernel]) -> dict[str, int]:

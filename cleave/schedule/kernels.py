@@ -11,7 +11,8 @@ from cleave.cost.lanes import kernel_work
 from cleave.cost.program import Work, parts_bytes
 from cleave.cost.time import modelled, refusal
 from cleave.errors import ScheduleError
-from cleave.ir.axis import Axis
+from cleave.ir.axis import Axis, owners
+from cleave.ir.dim import is_dim
 from cleave.ir.index import evaluate
 from cleave.schedule.bindings import SLICE, WARP_COLUMNS, bindings
 from cleave.schedule.lanes import shared_row_bindings
@@ -63,9 +64,15 @@ class Setting:
 
     def dims(self, chunk: int) -> dict[str, int]:
         """All dims, with the count and chunk length of the split."""
-        split = self.variant.split
+        split, measured = self.variant.split, self.variant.ragged
         if split is None:
             return self.request.dims
+        if measured is not None:
+            length = measured.length(self.count, chunk, self.request.dims)
+            more = {split.count: self.count, split.chunk: length, measured.granule.name: chunk}
+            return {**self.request.dims, **more}
+        if not is_dim(base_extent(self.request.candidate, split)):
+            return self.request.dims  # in one chunk
         extent = int(evaluate(base_extent(self.request.candidate, split), self.request.dims))
         length = -(-extent // (self.count * chunk)) * chunk
         return {**self.request.dims, split.count: self.count, split.chunk: length}
@@ -134,6 +141,10 @@ def _placed(s: Setting, piece: Piece, placement: Placement, skeletons: Sequence[
     if lowered is None:
         return
     r.tiled_names |= {a.name for a in program_axes(lowered.program) if a not in lowered.program.unit}
+    differing = _chunks_differ(s, lowered.program)
+    if differing:
+        r.reject(f"chunks differ within a tile: {', '.join(a.name for a in differing)} has to be a unit axis")
+        return
     for skeleton in (k for k in skeletons if _worth_trying(k, r, placement, sizes)):
         for binding in _bindings(s, piece, lowered.program, placement, skeleton):
             key = (piece, frozenset(placement.roles.items()), skeleton.name, binding.key)
@@ -145,6 +156,15 @@ def _placed(s: Setting, piece: Piece, placement: Placement, skeletons: Sequence[
                 yield made
             elif made is not None and not binding.lanes:
                 r.impossible[key] = (made, skeleton.name)
+
+
+def _chunks_differ(s: Setting, program: Program) -> list[Axis]:
+    """Tiled axes that the length of a chunk depends on: a block measures one."""
+    split = s.variant.split
+    if s.variant.ragged is None or split is None:
+        return []
+    read = owners(split.inner) | owners(split.outer)
+    return [a for a in program_axes(program) if a in read - {split.outer} and a not in program.unit]
 
 
 def _lowered(r: Request, piece: Piece, roles: Mapping[Axis, Role]) -> Lowered | None:

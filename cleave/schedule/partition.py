@@ -207,6 +207,8 @@ def dense_extent(a: Axis, splits: Sequence[Split]) -> Index:
     if is_dim(a.extent):
         return a.extent
     for s in splits:
+        if s.outer is a:  # the device may leave some out
+            return of(next(x for x in symbols_of(a.extent) if x.name == s.count))
         if s.inner is a:
             chunk = next((x for x in symbols_of(a.extent) if x.name == s.chunk), None)
             if chunk is not None:

@@ -13,8 +13,9 @@ from cleave.config import Config
 from cleave.errors import ScheduleError
 from cleave.ir.dim import check_binding, is_dim
 from cleave.ir.graph import TopK, walk
-from cleave.ir.index import evaluate, show
+from cleave.ir.index import evaluate
 from cleave.schedule.placement import Sizes
+from cleave.schedule.ragged import SLACK, average_extent
 from cleave.schedule.splits import base_extent
 from cleave.target import Target
 from cleave.tile.plan import Binding, Chain, Feed, Merge, Mma
@@ -217,14 +218,9 @@ def _check_operations(c: Candidate) -> None:
 
 
 def _check_extents(c: Candidate) -> None:
-    """The length of chunks is computed from dims, before a call."""
+    """The length of chunks is computed before a call, or on the device from dims that say how much there is in all."""
     for s in c.splits:
-        extent = base_extent(c, s)
-        if not is_dim(extent):
-            raise ScheduleError(
-                f"split of {s.base!r}: its extent {show(extent)} is read from an input, and has to be a dim",
-                location=c.name,
-            )
+        average_extent(c, s.base, base_extent(c, s))
 
 
 def _check_counts(c: Candidate, forced: Forced, dims: Mapping[str, int]) -> None:
@@ -232,7 +228,9 @@ def _check_counts(c: Candidate, forced: Forced, dims: Mapping[str, int]) -> None
     for name, count in forced.split.items():
         split = next(s for s in c.splits if name in (s.base, s.count))
         _check_integer("split count", count, f"axis {split.base}")
-        most = max(int(evaluate(base_extent(c, split), dims)), 1)
+        extent = base_extent(c, split)
+        longest = evaluate(average_extent(c, split.base, extent), dims) * (1 if is_dim(extent) else SLACK)
+        most = max(int(longest), 1)
         if not 1 <= count <= most:
             raise ScheduleError(
                 f"split count {count}: allowed are 1 to {most}, its extent", location=f"axis {split.base}"

@@ -12,6 +12,7 @@ from math import prod
 from cleave.candidate import Split
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
+from cleave.ir.dim import is_dim
 from cleave.ir.graph import Graph, Reduce, Term, free, reductions, walk
 from cleave.ir.index import evaluate
 from cleave.schedule.partition import (
@@ -29,6 +30,7 @@ from cleave.schedule.partition import (
     waves_of_reductions,
 )
 from cleave.schedule.placement import MOST_ROWS, is_long, placements
+from cleave.schedule.ragged import SLACK, Ragged, average_extent, ragged
 from cleave.schedule.request import Request
 from cleave.schedule.rows import matmuls, row_sets, rowless, structure
 from cleave.schedule.splits import base_extent, collapse, cut_at_partials, partials
@@ -44,12 +46,13 @@ CROSSED = "cut at matmuls whose batch axes are not those of the next"
 
 @dataclass(frozen=True)
 class Variant:
-    """A partition, how its partials are merged, and the split counts to try."""
+    """A partition, how its partials are merged, and the split counts to try. ``ragged``: the device measures chunks."""
 
     partition: Partition
     merge: Merge = "none"
     split: Split | None = None
     counts: tuple[int, ...] = (1,)
+    ragged: Ragged | None = None
 
 
 def variants(r: Request) -> Iterator[Variant]:
@@ -65,8 +68,11 @@ def variants(r: Request) -> Iterator[Variant]:
 def _split(r: Request, split: Split) -> Iterator[Variant]:
     c, merge = r.candidate, r.forced.merge
     asked = r.forced.split.get(split.base, r.forced.split.get(split.count))
-    extent = int(evaluate(base_extent(c, split), r.dims))
-    tried = sorted({*SPLIT_COUNTS, *_filling(r, collapse(c, r.folds, split))})
+    base = base_extent(c, split)
+    several = 1 if is_dim(base) else SLACK
+    extent = int(evaluate(average_extent(c, split.base, base), r.dims)) * several
+    filling = {n * several for n in _filling(r, collapse(c, r.folds, split))}
+    tried = sorted({*SPLIT_COUNTS, *filling})
     useful = tuple(n for n in tried if n == 1 or n <= extent // LEAST_CHUNK)
     counts = (asked,) if asked is not None else useful
     if merge == "none" and asked not in (None, 1):
@@ -79,7 +85,10 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
     for way in ("second-launch", "last-arriving", "spread", "cluster"):
         fitting = tuple(n for n in merged if _fits(r, way, n))
         if fitting and merge in (None, way):
-            yield Variant(cut_at_partials(c, r.folds, split), way, split, fitting)
+            try:
+                yield _merged(r, split, way, fitting)
+            except ScheduleError as error:
+                r.reject(str(error))
         elif merge == way:
             most = _most(r, way)
             allowed = f"at most {most} on {r.target.arch}" if most > 1 else f"none on {r.target.arch}"
@@ -88,9 +97,22 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
             raise ScheduleError(f"{what} {where}: allowed is {allowed}", location=f"axis {split.base}")
 
 
+def _merged(r: Request, split: Split, way: Merge, counts: tuple[int, ...]) -> Variant:
+    """Cut at the partials. Where chunks are measured on the device, blocks without one go out at once, unless others
+    wait for them."""
+    c, base = r.candidate, base_extent(r.candidate, split)
+    if is_dim(base):
+        return Variant(cut_at_partials(c, r.folds, split), way, split, counts)
+    made = ragged(c, r.folds, split, base, alone=way in ("second-launch", "last-arriving"))
+    known = replace(c, graph=made.graph, splits=(made.split,))
+    return Variant(cut_at_partials(known, made.folds, made.split), way, made.split, counts, made)
+
+
 def _split_after(r: Request, split: Split, counts: tuple[int, ...]) -> Iterator[Variant]:
     """Partials of a kernel whose operands other kernels compute before it: a second launch joins them."""
     c = r.candidate
+    if not is_dim(base_extent(c, split)):
+        return
     found = partials(c.graph, split.outer)
     stored = [q for q in _crossings(r, c.graph) if q not in found and any(q in walk(t.body) for t in found)]
     if stored and counts and r.forced.merge in (None, "second-launch"):

@@ -13,16 +13,17 @@ KERNEL_MARK = "// ---- kernel\n"
 
 @cache
 def device_prelude(
-    feed: Feed = "cp.async", instructions: str = "", *, rows: bool = False, ordered: bool = False
+    feed: Feed = "cp.async", instructions: str = "", *, rows: bool = False, ordered: bool = False, tables: bool = False
 ) -> str:
     """CUDA C++, ending in ``KERNEL_MARK``.
 
     ``instructions``: of the warpgroups, see ``codegen.warpgroup``; ``rows``: where threads share them; ``ordered``: for
-    one of several kernels.
+    one of several kernels; ``tables``: where rows are looked up.
     """
     boxes = _text("bulk.cuh") if feed == "tma" else ""
     groups = _text("warpgroup.cuh") + instructions if instructions else ""
     more = (_text("rows.cuh") if rows else "") + (_text("order.cuh") if ordered else "")
+    more += _text("tables.cuh") if tables else ""
     return _text("device.cuh") + boxes + groups + more + _common(feed, rows=rows)
 
 
@@ -36,10 +37,16 @@ def has_shared_rows(text: str) -> bool:
     return "lanes_" in text or "_vector" in text
 
 
+def has_lookups(text: str) -> bool:
+    """Whether a kernel's own text looks rows up in tables ahead of their copies."""
+    return "copy_word(" in text
+
+
 @cache
-def emulator_prelude(feed: Feed = "cp.async", *, rows: bool = False) -> str:
+def emulator_prelude(feed: Feed = "cp.async", *, rows: bool = False, tables: bool = False) -> str:
     """Plain C++ with the same names, ending in ``KERNEL_MARK``."""
     own = (_text("bulk.h") if feed == "tma" else "") + (_text("rows.h") if rows else "")
+    own += _text("tables.h") if tables else ""
     return _text("emulator.h") + own + _common(feed, rows=rows)
 
 

@@ -21,7 +21,7 @@ struct Dim3 { int x; };
 Dim3 blockIdx, gridDim;
 
 struct View { int thread, epoch, team_epoch, warp_epoch; bool known; };  // what a thread had behind it when it told another block
-struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group; bool landed; };
+struct Copy { u32 to; unsigned char data[16]; const void* from; int bytes, group, size; bool landed; };
 struct Fiber {
   ucontext_t context; std::vector<char> stack; bool done, blocked; int generation, epoch, team_epoch, warp_epoch, group; std::vector<Copy> copies;
   int wrote;  // epoch of the last write to global memory
@@ -245,24 +245,26 @@ u32 cluster_address(u32 address, int rank) {
 }
 static int rank_of(u32 address) { return (int)(address / RANK_STEP) - 1; }
 // ---- asynchronous copies
-static void fly(u32 at, int step) { for (u32 c = at / 2; c < at / 2 + 8; c++) machine.cells[c].flying += step; }
-void copy_chunk(u32 to, const void* from, int bytes) {
-  note_write(to, 16);
-  Copy copy = {to, {}, from, bytes, self().group, false};
-  if (bytes) { check_aligned(from, 16); check_global(from, bytes, false); }
-  if (chance() & 1) { memcpy(copy.data, from, bytes); memcpy(&machine.shared[to], copy.data, 16); copy.landed = true; }
-  fly(to, 1);
+static void fly(u32 at, int size, int step) { for (u32 c = at / 2; c < (at + size) / 2; c++) machine.cells[c].flying += step; }
+static void copy(u32 to, const void* from, int bytes, int size) {
+  note_write(to, size);
+  Copy copy = {to, {}, from, bytes, self().group, size, false};
+  if (bytes) { check_aligned(from, size); check_global(from, bytes, false); }
+  if (chance() & 1) { memcpy(copy.data, from, bytes); memcpy(&machine.shared[to], copy.data, size); copy.landed = true; }
+  fly(to, size, 1);
   self().copies.push_back(copy);
 }
+void copy_chunk(u32 to, const void* from, int bytes) { copy(to, from, bytes, 16); }
+void copy_word(u32 to, const int* from, bool ok) { copy(to, from, ok ? 4 : 0, 4); }
 void copies_commit() { self().group++; }
 void copies_wait_for(int left) {
   Fiber& f = self();
   std::vector<Copy> open;
   for (Copy& c : f.copies) {
     if (c.group >= f.group - left) { open.push_back(c); continue; }
-    fly(c.to, -1);
-    note_write(c.to, 16);
-    if (!c.landed) { memcpy(c.data, c.from, c.bytes); memcpy(&machine.shared[c.to], c.data, 16); }
+    fly(c.to, c.size, -1);
+    note_write(c.to, c.size);
+    if (!c.landed) { memcpy(c.data, c.from, c.bytes); memcpy(&machine.shared[c.to], c.data, c.size); }
   }
   f.copies.swap(open);
 }

@@ -1,0 +1,3 @@
+// ---- elements of tables on their way to shared memory
+void copy_word(u32 to, const int* from, bool ok);
+DEV int shared_read_int(u32 at) { note_read(at, 4); int x; memcpy(&x, shared_bytes() + at, 4); return x; }

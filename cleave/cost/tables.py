@@ -1,0 +1,50 @@
+"""Integer inputs that stand for those of a call: requests that are alike, so that work is counted as on average."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from cleave.ir.graph import Input, Load, walk
+from cleave.ir.index import Index, evaluate
+from cleave.ir.ragged import Lengths, lengths, positions
+from cleave.tile.program import Contract, Program, Store, program_axes, statements, tile_terms
+
+
+def representative_tables(program: Program, dims: Mapping[str, int]) -> dict[str, Any]:
+    """Pointers rise evenly to their end, rests are full. Of anything else one number stands for all: a length that is
+    read cannot exceed the greatest dim."""
+    longest = max(dims.values(), default=1)
+    found = program_lengths(program)
+    out: dict[str, Any] = {}
+    for i in program.inputs:
+        if i.dtype not in ("int32", "int64", "bool"):
+            continue
+        if i.name in found.pointers or i.name in found.unbounded:
+            limit = found.pointers.get(i.name)
+            out[i.name] = _rising(i, longest if limit is None else int(evaluate(limit, dims)), dims)
+        else:
+            out[i.name] = np.full([1] * len(i.shape), found.rests.get(i.name, longest))
+    return out
+
+
+def program_lengths(program: Program) -> Lengths:
+    shapes = {b.name: b.shape for b in (*program.inputs, *program.outputs)}
+    return lengths((a.extent for a in program_axes(program)), positions(_indices(program), shapes))
+
+
+def _indices(program: Program) -> Iterator[tuple[str, tuple[Index, ...]]]:
+    for term in tile_terms(program):
+        if not isinstance(term, Contract):
+            yield from ((t.input, t.indices) for t in walk(term) if isinstance(t, Load))
+    for s in statements(program.body):
+        if isinstance(s, Store):
+            yield s.output, s.indices
+
+
+def _rising(table: Input, last: int, dims: Mapping[str, int]) -> Any:
+    shape = [int(evaluate(n, dims)) for n in table.shape]
+    steps = np.arange(shape[-1]) * last // max(shape[-1] - 1, 1)
+    return np.broadcast_to(steps, [*([1] * (len(shape) - 1)), shape[-1]])
