@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cleave.codegen import cluster, grid, merge, prelude, ring, row, specialised, warpgroup
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
+from cleave.codegen.team import members
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
@@ -189,6 +190,8 @@ def _one_tile_a_block(
         (row if em.lanes else ring).body(em)
     for second in emissions[1:]:
         shared.top = floor
+        if second.binding.teams > em.binding.teams:
+            writer.line(members(second.binding))
         if way == "cluster":
             cluster.receive(em)
             second.parts, second.turn = em.parts, f"slice / {blocks}"

@@ -69,9 +69,11 @@ def places(binding: Binding) -> list[str]:
     if binding.teams == 1:
         warp = "warp" if binding.division is None else f"warp % {binding.row_warps}"
         return [f"const int row = {warp} * {rows} + (lane >> 2), pair = (lane & 3) * 2;"]
+    return [members(binding), f"const int row = rank * {rows} + (lane >> 2), pair = (lane & 3) * 2;"]
+
+
+def members(binding: Binding) -> str:
+    """A line that names a thread's team, and its place in it."""
     warps = binding.warps // binding.teams
     which = "team = warp, rank = 0" if warps == 1 else f"team = warp / {warps}, rank = warp % {warps}"
-    return [
-        f"const int {which}, member = rank * 32 + lane;",
-        f"const int row = rank * {rows} + (lane >> 2), pair = (lane & 3) * 2;",
-    ]
+    return f"const int {which}, member = rank * 32 + lane;"

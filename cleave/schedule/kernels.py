@@ -27,7 +27,7 @@ from cleave.schedule.variants import Variant
 from cleave.tile.check import divided_axes, finer_tiles
 from cleave.tile.plan import Binding, Mma
 from cleave.tile.program import Contract, Program, program_axes, tile_terms
-from cleave.tile.skeleton import PIECE, Skeleton, has_warpgroups, refusals
+from cleave.tile.skeleton import PIECE, SKELETONS, TEAMS, Skeleton, has_warpgroups, refusals
 
 MANY_ROWS = 512
 """Rows of one batch element above which dividing the reduction among warps is not considered."""
@@ -224,10 +224,10 @@ def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kerne
     lowered = _lowered(r, piece, roles)
     if lowered is None:
         return None
-    program = lowered.program
+    program, teams = lowered.program, first.binding.teams * first.binding.parts
     tiles = {a: first.binding.tiles.get(a, SLICE) for a in program_axes(program)} | {a: 1 for a in program.unit}
-    tiles |= {a: SLICE * (1 + (first.binding.teams > 1)) for a in tiles if roles.get(a) == ("loop",)}
-    workers = first.binding.teams * (1 if s.variant.merge == "last-arriving" else s.count)
+    tiles |= {a: SLICE * (1 + (teams > 1)) for a in tiles if roles.get(a) == ("loop",)}
+    workers = teams * (1 if s.variant.merge == "last-arriving" else s.count)
     for a in program.grid:
         if a not in program.unit and a not in first.placement.rows:
             tiles[a] = _slice(tiles[a], workers)
@@ -236,8 +236,10 @@ def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kerne
     except ScheduleError as error:
         r.reject(str(error), first.skeleton.name)
         return None
-    binding = replaced(first.binding, tiles=tiles, multicast=None, division=None)
-    made = _costed(s, lowered, first.placement, binding, first.skeleton)
+    # warps that divided columns are as many teams: each has all rows, and takes slices of its own
+    skeleton = first.skeleton if first.binding.division is None else SKELETONS[TEAMS]
+    binding = replaced(first.binding, tiles=tiles, multicast=None, division=None, teams=teams)
+    made = _costed(s, lowered, first.placement, binding, skeleton)
     return made if isinstance(made, Kernel) else None
 
 

@@ -126,9 +126,14 @@ class Binding:
         return self.warps // self.teams
 
     @property
+    def parts(self) -> int:
+        """Into how many parts columns are divided."""
+        return 1 if self.division is None else self.division.parts
+
+    @property
     def row_warps(self) -> int:
         """Warps of a team that lie along the rows."""
-        return self.warps_a_team // (1 if self.division is None else self.division.parts)
+        return self.warps_a_team // self.parts
 
     def columns(self, axis: Axis) -> int:
         """Columns of a tile that one warp has."""

@@ -55,6 +55,10 @@ VECTOR_BYTES = 16
 """What a thread reads or writes at once."""
 
 
+TEAMS = "warp-ring"
+"""The skeleton whose warps form teams."""
+
+
 @dataclass(frozen=True)
 class Skeleton:
     """Capabilities of one template.
