@@ -4,7 +4,7 @@
     taken     where loops are longer in some tiles than in others. The loader takes a number, and tells the others:
 
                   loader    wait until all have read the number before; write the number; arrive; ask for its boxes
-                  others    wait until it has arrived; read; each warp tells that it has
+                  others    one thread of each warp waits until it has arrived, reads, tells that it has
 
 Long tiles come first, so that what is left for the end is short. The number after the last makes a block leave; the one
 that is last to leave resets the counters, so a captured graph replays.
@@ -62,9 +62,7 @@ def _taken(em: Emission, counts: Sequence[Index], number: str) -> Tiles:
             loader.lines([f"reset({taken});", f"reset({taken} + 1);"])
         loader.line("break;")
     loader.line(f"const int {number} = {place};")
-    others.line(f"const int {number} = mbarrier_told({full}, {turn}, {told});")
-    others.line("warp_barrier();")
-    others.line(f"if (lane == 0) mbarrier_arrive({empty});")
+    others.line(f"const int {number} = mbarrier_told({full}, {turn}, {told}, {empty});")
     others.line(f"if ((u32){number} >= (u32){last}) break;")
     # at most all tiles and one more for each block: no sum of these overflows
     following = f"{place} = (int)gridDim.x + take({taken}), {turn} ^= 1"

@@ -158,13 +158,18 @@ DEV void mbarrier_arrive_at(u32 address) {
 DEV void mbarrier_wait_for_all(u32 address, int parity) { mbarrier_wait(address, parity); }
 // Among threads of one block: what a thread has read may be overwritten by whoever waits there.
 DEV void mbarrier_arrive(u32 address) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(address) : "memory"); }
-// A number for all who wait at an mbarrier. Who tells has waited until the number before was read by all.
+// A number for all warps that wait at an mbarrier. Who tells has waited until every warp has read the number before.
 DEV void mbarrier_tell(u32 address, u32 place, int x) {
   asm volatile("st.shared.s32 [%0], %1;" :: "r"(place), "r"(x) : "memory");
   mbarrier_arrive(address); }
-DEV int mbarrier_told(u32 address, int parity, u32 place) {
-  mbarrier_wait(address, parity);
-  int x; asm volatile("ld.shared.s32 %0, [%1];" : "=r"(x) : "r"(place) : "memory"); return x; }
+DEV int mbarrier_told(u32 address, int parity, u32 place, u32 all_read) {
+  int x = 0;
+  if ((threadIdx.x & 31) == 0) {
+    mbarrier_wait(address, parity);
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(x) : "r"(place) : "memory");
+    mbarrier_arrive(all_read);
+  }
+  return __shfl_sync(0xffffffffu, x, 0); }
 // A number that no other thread of the device gets.
 DEV int take(int* counter) {
   int r; asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory"); return r; }
@@ -424,9 +429,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
     int held = 0;
     int slot_2 = 0, phase_2 = 0;
     for (int turn = 0;; turn ^= 1) {
-      const int number = mbarrier_told(number_full, turn, number_told);
-      warp_barrier();
-      if (lane == 0) mbarrier_arrive(number_empty);
+      const int number = mbarrier_told(number_full, turn, number_told, number_empty);
       if ((u32)number >= (u32)all_tiles) break;
       int block = number;
       const int strip = quotient(block, strip_of_lengths, reciprocal_strip_of_lengths);

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from cleave.codegen.generate import generate
 from cleave.pipeline import emit
 from cleave.runtime import device
 from cleave.schedule import schedule
+from cleave.tile.plan import Merge
 from cleave.tune.executable import executable_from
 from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
@@ -88,9 +90,7 @@ HOPPER = {
 }
 
 
-def kinds() -> dict[str, dict[str, Make]]:
-    """Those that the device has."""
-    return {**EVERYWHERE, **HOPPER} if device.target().arch == "sm_90a" else EVERYWHERE
+SPLIT = ("flash decoding", "matmul split")
 
 
 def wrong(make: Make, rng: np.random.Generator) -> str | None:
@@ -103,30 +103,40 @@ def wrong(make: Make, rng: np.random.Generator) -> str | None:
     return None if result.outcome is Outcome.PASSED else f"{sizes}: {result}"
 
 
-def divided(rng: np.random.Generator) -> Iterator[str]:
-    """Merges that blocks divide among themselves, over shared memory of a cluster or through memory."""
-    for merge, count in (("cluster", 3), ("spread", 11)):
-        if merge == "cluster" and device.target().arch != "sm_90a":
-            continue
-        for name in ("flash decoding", "matmul split"):
-            case = scheduled_candidates.CASES[name]()
-            forced = {"merge": merge, "split": {case.candidate.splits[0].base: count}}
-            plan = schedule(case.candidate, device.target(), case.shape, **forced)[0]
-            origin, run = case.candidate.origin, emit(plan)
-            sizes = case.suiting(plan, case.draw(rng))
-            result = check_executable(as_operator(run, origin, sizes), origin, dims=sizes)
-            yield f"{merge}, {name}: {'right' if result.outcome is Outcome.PASSED else result}"
+def divided(merge: Merge, count: int, name: str) -> Callable[[np.random.Generator], str | None]:
+    """A merge that blocks divide among themselves, over shared memory of a cluster or through memory."""
+
+    def wrong(rng: np.random.Generator) -> str | None:
+        case = scheduled_candidates.CASES[name]()
+        forced = {"merge": merge, "split": {case.candidate.splits[0].base: count}}
+        plan = schedule(case.candidate, device.target(), case.shape, **forced)[0]
+        origin, sizes = case.candidate.origin, case.suiting(plan, case.draw(rng))
+        result = check_executable(as_operator(emit(plan), origin, sizes), origin, dims=sizes)
+        return None if result.outcome is Outcome.PASSED else f"{sizes}: {result}"
+
+    return wrong
 
 
-def main() -> int:
-    """Prints a line a kernel; 1 if one is wrong."""
+def checks() -> dict[str, Callable[[np.random.Generator], str | None]]:
+    """What each kernel that the device can run gets wrong, by name."""
+    hopper = device.target().arch == "sm_90a"
+    found = {f"spread, {name}": divided("spread", 11, name) for name in SPLIT}
+    found |= {f"cluster, {name}": divided("cluster", 3, name) for name in SPLIT if hopper}
+    kinds = {**EVERYWHERE, **HOPPER} if hopper else EVERYWHERE
+    return found | {f"{k}, {n}": partial(wrong, make) for k, made in kinds.items() for n, make in made.items()}
+
+
+def names() -> list[str]:
+    return list(checks())
+
+
+def main(wanted: Sequence[str]) -> int:
+    """Prints a line for each kernel, all if none is named; 1 if one is wrong."""
     rng = np.random.default_rng(0)
-    found = list(divided(rng))
-    for kind, made in kinds().items():
-        found += [f"{kind}, {name}: {wrong(make, rng) or 'right'}" for name, make in made.items()]
-    print("\n".join(found))
-    return int(not all(line.endswith(": right") for line in found))
+    found = {name: check(rng) for name, check in checks().items() if not wanted or name in wanted}
+    print("\n".join(f"{name}: {mistake or 'right'}" for name, mistake in found.items()))
+    return int(any(found.values()))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,14 @@ void mbarrier_wait(u32 at, int parity);
 void mbarrier_arrive_at(u32 at);
 void mbarrier_arrive(u32 at);
 void mbarrier_tell(u32 at, u32 place, int x);
-int mbarrier_told(u32 at, int parity, u32 place);
+int mbarrier_number(u32 at, int parity, u32 place);
+DEV int mbarrier_told(u32 at, int parity, u32 place, u32 all_read) {
+  if (thread_index() % 32 == 0) {
+    exchange()[0] = (u32)mbarrier_number(at, parity, place);
+    mbarrier_arrive(all_read);
+  }
+  return (int)exchange_of(meet(), 0)[0];
+}
 int take(int* counter);
 template <int N> DEV void registers_take() {}
 template <int N> DEV void registers_leave() {}

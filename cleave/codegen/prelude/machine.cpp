@@ -357,7 +357,7 @@ void mbarrier_tell(u32 at, u32 place, int x) {
   memcpy(&machine.shared[place], &x, 4);
   mbarrier_arrive(at);
 }
-int mbarrier_told(u32 at, int parity, u32 place) {
+int mbarrier_number(u32 at, int parity, u32 place) {
   mbarrier_wait(at, parity);
   shared_inside(place, 4);
   int x;
