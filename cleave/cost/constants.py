@@ -23,6 +23,8 @@ class Constants:
     load_latency          from asking for a tile to having it, under load
     store_seconds         from the last value of a block whose threads share rows to its end
     ramp_seconds          what even an empty kernel takes from launch to result, besides the launch
+    early_seconds         what a kernel saves that begins while the one before it ends: two kernels of 7 to 16 us were
+                          modelled 1 to 3 us too slow without it, beside single ones
     wave_seconds          from the start of a block to its first tile, and from its last one to its end
     last_seconds          what a merge in the block that arrives last takes at least
     last_bandwidth        what that block reads
@@ -43,6 +45,7 @@ class Constants:
     load_latency: float = 0.8e-6
     store_seconds: float = 0.4e-6
     ramp_seconds: float = 0.85e-6
+    early_seconds: float = 1.5e-6
     wave_seconds: float = 2.2e-6
     last_seconds: float = 1.35e-6
     last_bandwidth: float = 40e9

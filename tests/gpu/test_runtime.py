@@ -240,7 +240,7 @@ def test_a_slow_host_is_not_timed():
 
     found = time_contenders([contender("quick", 0), contender("slow", 2e-3)], samples=9)
     quick, slow = found["quick"], found["slow"]
-    assert slow.calls_per_sample > quick.calls_per_sample / 2
+    assert slow.calls_per_sample > quick.calls_per_sample / 8  # the pause alone would leave one
     assert slow.median < 1.1 * quick.median
 
 
