@@ -95,14 +95,15 @@ def modelled(
             parts[name] = parts.get(name, 0.0) + value
     if merge in ONE_LAUNCH:
         parts["merge"] = _merge_seconds(kernels[0][0], kernels[1][0], merge, chunks, c)
-    parts["launch"] = len(launched) * (facts.launch_seconds + c.ramp_seconds) - _begun_early(len(launched) - 1, facts, c)
+    parts["launch"] = _launch_seconds(len(launched), facts, c)
     total += parts["launch"] + parts.get("merge", 0.0)
     return Modelled(total * 1e6, {name: value * 1e6 for name, value in parts.items()})
 
 
-def _begun_early(later: int, facts: Facts, c: Constants) -> float:
-    """What kernels after the first save where they begin while the one before them ends."""
-    return later * c.early_seconds if "early launch" in facts.features else 0.0
+def _launch_seconds(kernels: int, facts: Facts, c: Constants) -> float:
+    """Kernels after the first save some of it where they begin while the one before them ends."""
+    early = c.early_seconds if "early launch" in facts.features else 0.0
+    return kernels * (facts.launch_seconds + c.ramp_seconds) - (kernels - 1) * early
 
 
 def _merge_seconds(partials: Work, joined: Work, merge: Merge, chunks: int, c: Constants) -> float:
