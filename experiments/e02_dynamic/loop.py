@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from typing import Any
 
 from cleave.records import Outcome, Record
 from experiments.e02_dynamic.baselines import names
+from experiments.e02_dynamic.first import first_calls
 from experiments.e02_dynamic.plans import OURS, Chosen, Tried
 from experiments.e02_dynamic.point import Trial, check_point, shown, time_point, try_schedules
 from experiments.e02_dynamic.search import sampled
 from experiments.e02_dynamic.workloads import Point
 from experiments.tally import Tally
 
-TRIED = "tried.jsonl"
+TRIED_FILE = "tried.jsonl"
 SECONDS_A_TRIAL, SECONDS_A_SCHEDULE, SECONDS_A_POINT = 150.0, 45.0, 60.0
 RISKY = "fa3"
 
 
 @dataclass(frozen=True)
 class Loop:
-    """One part of a measurement, ``times`` or ``checks``, and a worker that has the GPU."""
+    """One part of a measurement, ``times``, ``checks`` or ``first``, and a worker that has the GPU."""
 
     part: str
     tally: Tally
@@ -48,32 +49,35 @@ class Loop:
         row = {"operator": tried.operator, "contender": "schedules"}
         if not tried.made:
             why = {"error": "; ".join(tried.refused) or "no candidate has a schedule"}
-            self.tally.add(TRIED, Record(workload=row, outcome=Outcome.REFUSED, check=why))
+            self.tally.add(TRIED_FILE, Record(workload=row, outcome=Outcome.REFUSED, check=why))
             return Trial()
-        found = self._run(TRIED, try_schedules, tried, shapes, row=row, seconds=SECONDS_A_TRIAL, is_last=False)
+        found = self._run(TRIED_FILE, try_schedules, tried, shapes, row=row, seconds=SECONDS_A_TRIAL, is_last=False)
         if found is not None:
             return found
         whole = Trial()
         for number in range(len(tried.made)):
             alone = {**row, "contender": f"schedule {number}", "plan": shown(tried.made[number])}
             more = (tried, shapes, (number,))
-            one = self._run(TRIED, try_schedules, *more, row=alone, seconds=SECONDS_A_SCHEDULE, is_last=True)
+            one = self._run(TRIED_FILE, try_schedules, *more, row=alone, seconds=SECONDS_A_SCHEDULE, is_last=True)
             whole.seconds |= {} if one is None else one.seconds
         return whole
 
     # ---- points
 
-    def points(self, chosen: Chosen, shapes: Sequence[Point]) -> Iterator[str]:
-        """All points of one operator. Returns their lines."""
+    def points(self, chosen: Chosen, shapes: Sequence[Point]) -> None:
+        """All points of one operator."""
         lost: dict[str, str] = {}
         for p in shapes:
-            if self.part == "checks":
-                found = self._run(self.file, check_point, p, chosen, row=p.row, seconds=SECONDS_A_POINT, is_last=True)
+            if self.part == "times":
+                self._timed(p, chosen, lost)
             else:
-                found = self._timed(p, chosen, lost)
-            yield from () if found is None else found.lines
+                self._asked(p, chosen)
 
-    def _timed(self, p: Point, chosen: Chosen, lost: dict[str, str]) -> Any:
+    def _asked(self, p: Point, chosen: Chosen) -> None:
+        job = check_point if self.part == "checks" else first_calls
+        self._run(self.file, job, p, chosen, row=p.row, seconds=SECONDS_A_POINT, is_last=True)
+
+    def _timed(self, p: Point, chosen: Chosen, lost: dict[str, str]) -> None:
         """With all baselines; if that ends the process, without FA3, which reads beyond the keys of a request that has
         fewer of them than queries; then without any. FA3 is not run at further shapes of that kind."""
         every = names(p.const["kind"])
@@ -89,10 +93,9 @@ class Loop:
             if found is not None or self.tally.left_out > left_out:
                 break
         else:
-            return None
+            return
         if RISKY in without and not lost:
             lost[RISKY] = f"not run, for at {p.uuid} it {without[RISKY]}"
-        return found
 
 
 def is_even(p: Point) -> bool:

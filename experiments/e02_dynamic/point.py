@@ -6,6 +6,7 @@ is not timed. Then all contenders take turns, each in one CUDA graph, with cache
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +14,7 @@ from math import exp, log
 from statistics import median
 from typing import Any
 
-from cleave.errors import CleaveError
+from cleave.errors import CleaveError, LaunchError
 from cleave.records import Outcome, Record
 from cleave.runtime.timing import Contender, Timing
 from cleave.tune.description import described, microseconds, row
@@ -26,6 +27,9 @@ from experiments.e02_dynamic.workloads import Point
 from experiments.tally import Checked
 
 SAMPLES, TRIAL_SAMPLES = 8, 4
+
+LOST = re.compile("cuda error|illegal memory access", re.IGNORECASE)
+"""In the message of an error after which the process has no GPU."""
 
 GPU = Laboratory()
 
@@ -180,8 +184,8 @@ def _enter_theirs(entered: Entered, bench: Bench, ready: Prepared, name: str) ->
             ready.batch.pools.finite()
             check = ready.called(made.run, lab, ours=False)
     except Exception as error:  # of torch or FlashInfer, which have many kinds; a baseline less is a row
-        if "CUDA error" in str(error):  # the process is lost with its context
-            raise
+        if LOST.search(str(error)):
+            raise LaunchError(f"CUDA_ERROR: {error}", location=name) from error
         entered.refused[name] = f"{type(error).__name__}: {error}".splitlines()[0]
         return
     if check.passed:

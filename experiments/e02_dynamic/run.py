@@ -7,10 +7,11 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cleave.environment import environment
 from cleave.errors import CleaveError
@@ -19,7 +20,11 @@ from experiments.e02_dynamic.config import RECORDS
 from experiments.e02_dynamic.workloads import Point, operators, points
 from experiments.tally import Tally
 
-PARTS = ("times", "checks")
+if TYPE_CHECKING:
+    from experiments.e02_dynamic.loop import Loop
+    from experiments.e02_dynamic.plans import Tried
+
+PARTS = ("times", "checks", "first")
 TRIED = 8
 """Schedules of an operator that are compiled and tried, unless somebody says otherwise."""
 
@@ -29,8 +34,7 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
     limit."""
     from cleave.runtime.device import properties
     from cleave.runtime.watchdog import Worker
-    from experiments.e02_dynamic.loop import TRIED as TRIED_FILE
-    from experiments.e02_dynamic.loop import Loop, is_measured
+    from experiments.e02_dynamic.loop import Loop
     from experiments.e02_dynamic.plans import plan
 
     start = time.monotonic()
@@ -38,21 +42,14 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
     stamp = environment(gpu, apart_from=[_relative(RECORDS.parent)])
     command = f"python -m experiments run e02 measure {' '.join(options.given)}"
     tally = Tally(RECORDS, gpu, command, start + 60 * options.minutes - 10, stamp)
-    every, names = points(), list(operators(tuple(chosen)))
+    names = list(operators(tuple(chosen)))
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # done before the first time is taken
-        plans = plan(pool, every, names, options.tried)
+        plans = plan(pool, points(), names, options.tried)
     print(f"planned and compiled {len(names)} operators in {time.monotonic() - start:.0f} s", flush=True)
-    lines: list[str] = []
     with Worker() as worker:
         for part in options.parts:
-            loop = Loop(part, tally, worker)
-            known = _of_commit(_records(TRIED_FILE), stamp) if options.resume or part != options.parts[0] else []
-            done = _of_commit(_records(loop.file), stamp) if options.resume else []
-            measured = {(r.workload["operator"], r.workload["uuid"]) for r in done if is_measured(r)}
-            for tried in plans:
-                own = [p for p in chosen if p.operator == tried.operator and (p.operator, p.uuid) not in measured]
-                contenders = loop.choose(tried, every, known) if own else None
-                lines += [] if contenders is None else loop.points(contenders, own)
+            known = options.resume or part != options.parts[0]
+            _part(Loop(part, tally, worker), plans, chosen, resume=options.resume, known=known)
     print(f"{tally.rows} rows, {tally.bad} bad, {tally.compiles} compiles after the first call of an operator")
     print(f"{time.monotonic() - start:.0f} s, {tally.left_out} jobs left out for want of time")
     if "times" in options.parts:
@@ -60,7 +57,26 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
     return 1 if tally.bad or tally.left_out or tally.compiles else 0
 
 
-def _of_commit(records: Sequence[Record], stamp: dict[str, object]) -> list[Record]:
+def _part(loop: Loop, plans: Sequence[Tried], chosen: Sequence[Point], *, resume: bool, known: bool) -> None:
+    """One part over all operators. ``known``: schedules that this commit has tried are not tried again."""
+    from experiments.e02_dynamic.loop import TRIED_FILE, is_measured
+    from experiments.e02_dynamic.search import middle
+
+    every, stamp = points(), loop.tally.environment
+    tried_before = _of_commit(_records(TRIED_FILE), stamp) if known else []
+    done = _of_commit(_records(loop.file), stamp) if resume else []
+    measured = {(r.workload["operator"], r.workload["uuid"]) for r in done if is_measured(r)}
+    for tried in plans:
+        own = [p for p in chosen if p.operator == tried.operator]
+        if loop.part == "first":
+            own = [middle(every, tried.operator)]
+        left = [p for p in own if (p.operator, p.uuid) not in measured]
+        contenders = loop.choose(tried, every, tried_before) if left else None
+        if contenders is not None:
+            loop.points(contenders, left)
+
+
+def _of_commit(records: Sequence[Record], stamp: Mapping[str, Any]) -> list[Record]:
     return [r for r in records if r.environment.get("commit") == stamp["commit"]]
 
 

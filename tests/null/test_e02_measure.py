@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import experiments.e02_dynamic.bench as benches
+import experiments.e02_dynamic.first as first
 import experiments.e02_dynamic.reference as references
 import experiments.e02_dynamic.run as runner
 from cleave.ir.graph import Graph
@@ -225,6 +228,23 @@ def test_schedules_are_tried_at_some_shapes(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
+def test_a_first_call_compiles_into_an_empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    p, folders = small_point("gqa_paged_decode"), list[str]()
+
+    class Run(Ours):
+        @property
+        def compiled(self) -> None:
+            folders.append(os.environ["CLEAVE_CACHE"])
+
+    monkeypatch.setenv("CLEAVE_CACHE", str(tmp_path))
+    lab = laboratory(monkeypatch, [p], executable=lambda _: Run())
+    monkeypatch.setattr(first, "drawn", benches.drawn)
+    out = first.first_calls(p, Chosen(p.operator, tried(p.operator).made, {OURS: 0}), lab)
+    assert folders != [str(tmp_path)] and os.environ["CLEAVE_CACHE"] == str(tmp_path)
+    assert [r.workload["contender"] for r in out.records] == [OURS, *names("gqa_paged_decode")]
+    assert all(r.details["first_call_seconds"] > 0 for r in out.records) and "1 kernels compiled" in out.lines[0]
+
+
 # ---- the loop
 
 
@@ -261,13 +281,12 @@ def test_a_baseline_that_ends_the_process_is_left_out(tmp_path: Path) -> None:
     even, *uneven = (small_point("gqa_paged_prefill", k, (3, 2)) for k in ((4, 2), (2, 1), (1, 3)))
     workers, tally = Workers(), Tally(tmp_path, {}, "a command", 1e18)
     chosen = Chosen("gqa_paged_prefill", tried("gqa_paged_prefill").made, {OURS: 0})
-    lines = list(Loop("times", tally, workers).points(chosen, [uneven[0], even, uneven[1]]))
-    assert lines == [p.name for p in (uneven[0], even, uneven[1])]
+    Loop("times", tally, workers).points(chosen, [uneven[0], even, uneven[1]])
     assert [c[2] for c in workers.calls] == [(), ("fa3",), (), ("fa3",)] and not tally.bad
     records = list(read(tmp_path / "times.jsonl"))
     assert [r.outcome for r in records].count(Outcome.SKIPPED) == 1
-    first, _, last = ratios(records)
-    assert first.refused["fa3"].startswith("ends the process: illegal address")
+    one, _, last = ratios(records)
+    assert one.refused["fa3"].startswith("ends the process: illegal address")
     assert last.refused["fa3"].startswith(f"not run, for at {uneven[0].uuid} it ends the process")
 
 
@@ -313,7 +332,7 @@ def test_a_run_goes_through_points_and_resumes(machine: Workers, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["measure", "--parts", "times,all"], "parts 'times,all': allowed are times, checks"),
+        (["measure", "--parts", "times,all"], "parts 'times,all': allowed are times, checks, first"),
         (["measure", "--points", "("], "--points '(': missing"),
         (["measure", "--points", "conv"], "--points 'conv': no point's name has it; one is 'gqa_paged_decode_h32_kv4"),
         (["measure", "--tried", "0"], "tried 0: allowed is >= 1"),
