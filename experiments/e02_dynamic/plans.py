@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cleave.candidate import load_candidates
 from cleave.config import Ablation, Config
 from cleave.schedule.request import Forced
 from cleave.target import Target
-from cleave.tune.plan import Made, Planned, Request
-from cleave.tune.plan import plan as plan_requests
+from cleave.tune.description import microseconds
+from cleave.tune.plan import Chosen as Alternatives
+from cleave.tune.plan import Made, Request, chosen_of, prepared
 from experiments.e02_dynamic.config import CANDIDATES, TARGET
 from experiments.e02_dynamic.search import middle
 from experiments.e02_dynamic.workloads import Point
 
 OURS, SPLIT_OFF, SECOND_LAUNCH = "cleave", "split off", "second launch"
 OTHERS = 2
-"""Schedules that are tried besides, of each further kind."""
+"""Schedules whose partials a second launch merges, besides those that the model prefers anyway."""
+AHEAD = 3
+"""Times as many schedules of split candidates are looked at: some are split into one chunk."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,15 @@ def _kinds(operator: str) -> tuple[str, ...]:
 
 
 def plan(pool: Executor, points: tuple[Point, ...], operators: Sequence[str], count: int) -> list[Tried]:
-    """Of some operators, in their order."""
+    """Of some operators, in their order; ``count``: schedules without a split, and as many with one."""
     requests = [_requests(points, name, count) for name in operators]
-    planned = iter(plan_requests(pool, [r for group in requests for r in group]))
-    return [_tried(n, [next(planned) for _ in group]) for n, group in zip(operators, requests, strict=True)]
+    chosen = iter(chosen_of(pool, [r for group in requests for r in group]))
+    wanted = [[_worth(r, next(chosen), count) for r in group] for group in requests]
+    made = [[pool.submit(prepared, s) for w in group for s in w.schedules] for group in wanted]
+    return [
+        _tried(name, [f.result() for f in futures], [why for w in group for why in w.refused])
+        for name, futures, group in zip(operators, made, wanted, strict=True)
+    ]
 
 
 def _requests(points: tuple[Point, ...], operator: str, count: int) -> list[Request]:
@@ -77,17 +85,25 @@ def _requests(points: tuple[Point, ...], operator: str, count: int) -> list[Requ
     whole = tuple(c for c in found if not c.splits)
     target, dims = Target(TARGET), middle(points, operator).dims
     off = Config(ablation=Ablation(split=False))
-    out = [Request(found, target, dims, count), Request(whole, target, dims, OTHERS, off)]
+    out = [Request(whole, target, dims, count, off), Request(split, target, dims, AHEAD * count)]
     if SECOND_LAUNCH in _kinds(operator):
         out.append(Request(split, target, dims, OTHERS, forced=Forced(merge="second-launch")))
     return out
 
 
-def _tried(operator: str, planned: Sequence[Planned]) -> Tried:
-    made = [m for p in planned for m in p.tried]
+def _worth(r: Request, found: Alternatives, count: int) -> Alternatives:
+    """A candidate that is split into one chunk is one without a split, of which there are others."""
+    splits = [s for s in found.schedules if s.merge != "none"]
+    return replace(found, schedules=tuple(splits[:count])) if any(c.splits for c in r.candidates) else found
+
+
+def _tried(operator: str, made: Sequence[Made], refused: Sequence[str]) -> Tried:
+    """The same program only once; by modelled time."""
     texts = {text_of(m): m for m in reversed(made)}
     distinct = [m for m in made if texts[text_of(m)] is m]
-    return Tried(operator, tuple(distinct), tuple(dict.fromkeys(why for p in planned for why in p.refused)))
+    return Tried(
+        operator, tuple(sorted(distinct, key=lambda m: microseconds(m.schedule))), tuple(dict.fromkeys(refused))
+    )
 
 
 def text_of(m: Made) -> tuple[object, ...]:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from experiments.e02_dynamic.plans import Tried
 
 PARTS = ("times", "checks", "first")
-TRIED = 8
-"""Schedules of an operator that are compiled and tried, unless somebody says otherwise."""
+TRIED = 6
+"""Schedules of an operator without a split, and as many with one, that are tried unless somebody says otherwise."""
 
 
 def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
@@ -129,7 +129,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("stage", choices=("search", "measure", "report"))
     made.add_argument("--points", default="", help="an expression that is looked for in names of points")
     made.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
-    made.add_argument("--tried", type=int, default=TRIED, help="schedules compiled and tried of each operator")
+    made.add_argument(
+        "--tried",
+        type=int,
+        default=TRIED,
+        help="schedules of each operator that are tried, without and with a split: so many of each",
+    )
     made.add_argument("--parts", default="times", help=f"of {', '.join(PARTS)}, separated by commas")
     made.add_argument("--resume", action="store_true", help="skip what this commit has measured")
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 
 import experiments.e02_dynamic.bench as benches
 import experiments.e02_dynamic.first as first
+import experiments.e02_dynamic.plans as planning
 import experiments.e02_dynamic.reference as references
 import experiments.e02_dynamic.run as runner
 from cleave.ir.graph import Graph
@@ -132,6 +134,40 @@ def test_what_no_request_uses_is_nan() -> None:
         assert all(bool(x.isnan().all()) for x in batch.outputs.values())
     pools.finite()
     assert bool(pools.arrays["v_cache"].isfinite().all())
+
+
+# ---- schedules
+
+
+class Here:
+    """A pool without processes."""
+
+    def submit(self, function: Any, *arguments: Any) -> Any:
+        done: Future[Any] = Future()
+        done.set_result(function(*arguments))
+        return done
+
+
+def test_schedules_with_and_without_a_split_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a split candidate has in one chunk is left out; no program is tried twice."""
+    asked: list[tuple[bool, int, str | None]] = []
+
+    def chosen_of(pool: Any, requests: Any) -> list[Any]:
+        asked.extend((any(c.splits for c in r.candidates), r.count, r.forced.merge) for r in requests)
+        merges = (("none", "none"), ("none", "cluster", "second-launch"), ("second-launch",))
+        numbers = ((0, 1), (2, 3, 4), (4,))
+        groups = [
+            tuple(made(n, m).schedule for n, m in zip(*g, strict=True)) for g in zip(numbers, merges, strict=True)
+        ]
+        return [planning.Alternatives(g, {}, ("why",)) for g in groups]
+
+    monkeypatch.setattr(planning, "chosen_of", chosen_of)
+    monkeypatch.setattr(planning, "prepared", lambda s: made(s.kernels[0].binding.key, s.merge))
+    operator = "mla_paged_decode_h16_ckv512_kpe64_ps1"
+    (found,) = planning.plan(Here(), POINTS, [operator], 2)  # type: ignore[arg-type]
+    assert asked == [(False, 2, None), (True, 2 * planning.AHEAD, None), (True, planning.OTHERS, "second-launch")]
+    assert [m.schedule.merge for m in found.made] == ["none", "none", "cluster", "second-launch"]
+    assert found.kinds() == {OURS: [0, 1, 2, 3], SPLIT_OFF: [0, 1], SECOND_LAUNCH: [3]} and found.refused == ("why",)
 
 
 # ---- jobs of a point
@@ -304,7 +340,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workers:
     """A machine without a GPU that says that it has one."""
     import cleave.runtime.device
     import cleave.runtime.watchdog
-    import experiments.e02_dynamic.plans as planning
 
     workers = Workers()
     monkeypatch.setattr(cleave.runtime.device, "properties", lambda: SimpleNamespace(as_dict=lambda: {"name": "a GPU"}))
