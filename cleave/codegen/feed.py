@@ -12,7 +12,7 @@ from cleave.codegen.range import covered, multiple_of
 from cleave.codegen.vector import address_test, stride_tests
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load
-from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, index, of, substitute
+from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, index, inputs_of, of, substitute
 from cleave.tile.box import slab_bytes
 from cleave.tile.program import Let
 
@@ -79,10 +79,12 @@ def region(em: Emission, tile: Tile) -> object:
 
 
 def shared_tile(em: Emission, tile: Tile, address: str) -> SharedTile:
-    """Where the tile will lie; rows of the block as boxes would, if matmuls by warpgroups can read them there."""
+    """Where the tile will lie: rows of the block, and rows that a table places, as boxes would if matmuls by warpgroups
+    can read them there."""
     plain = SharedTile(address, tile.row, tile.column, tile.chunks, tile.dtype)
     width = slab_bytes(tile.chunks * 16)
-    if em.binding.mma != "wgmma" or tile.row is not None or tile.column is None or width is None:
+    rows = tile.row is None or any(inputs_of(i) and tile.row in axes_of(i) for i in tile.load.indices)
+    if em.binding.mma != "wgmma" or not rows or tile.column is None or width is None:
         return plain
     return replace(plain, slabs=(width // 16, tile.rows))
 

@@ -16,7 +16,7 @@ from cleave.cost.tables import representative_tables
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, walk
-from cleave.ir.index import Index, Symbol, axes_of, evaluate, symbols_of
+from cleave.ir.index import Index, Symbol, axes_of, evaluate, inputs_of, symbols_of
 from cleave.ir.op import DTYPES, MAPS
 from cleave.tile.box import ALIGNMENT as BOX_ALIGNMENT
 from cleave.tile.box import row_dimension
@@ -168,6 +168,7 @@ class _Reading:
             for r in (s.term.left, s.term.right)
         }
         self.fed = [s for s in self.every if isinstance(s, Let) and self.is_fed(s)]
+        self.looked_up = {s.name for s in self.fed if self.is_looked_up(s)}
         self.scattered = {s.term for s in self.every if isinstance(s, Let) and self.is_scattered(s)}
         self.loads = {s.name for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
         pointwise = (s.term for s in self.every if isinstance(s, Let | Update) and not isinstance(s.term, Contract))
@@ -177,6 +178,13 @@ class _Reading:
     def is_fed(self, s: Let) -> bool:
         """Whether a Let is a tile that comes through shared memory."""
         return isinstance(s.term, Load) and len(s.axes) >= 2 and self.dtypes[s.term.input] in ("float16", "bfloat16")
+
+    def is_looked_up(self, s: Let) -> bool:
+        """Whether a table says where rows of a tile lie, whose elements lie side by side."""
+        if not isinstance(s.term, Load) or self.is_scattered(s):
+            return False
+        beside = axes_of(s.term.indices[-1])
+        return any(inputs_of(i) and axes_of(i) & {*s.axes} - beside - self.unit for i in s.term.indices[:-1])
 
     def is_scattered(self, s: Let) -> bool:
         """Whether a tile that is fed comes element by element."""
@@ -211,7 +219,7 @@ class Counter:
         for environment in environments:
             self.body(self.program.body, work.blocks / len(environments), environment)
         work.distinct_bytes = min(self.distinct(), work.loaded_bytes)
-        work.unboxed = tuple(sorted(self.second_operands() - self.boxes))
+        work.unboxed = tuple(sorted(self.second_operands() - self.boxes - self.reading.looked_up))
         inside = [i for s in self.every if isinstance(s, Loop) for i in s.body if isinstance(i, Let)]
         fed = {i.name for i in inside if self.reading.is_fed(i)}
         work.boxed, work.copied = tuple(sorted(self.boxes)), tuple(sorted(fed - self.boxes))
@@ -388,7 +396,8 @@ class Counter:
         slots, teams = (max(self.binding.stages, 2), self.binding.teams) if inside else (1, 1)
         for s in body:
             if isinstance(s, Let) and self.reading.is_fed(s) and s.name not in self.shared_names:
-                in_slabs = s.name in self.boxes if inside else self.binding.mma == "wgmma"
+                for_cores = self.binding.mma == "wgmma" and (not inside or s.name in self.reading.looked_up)
+                in_slabs = for_cores or (inside and s.name in self.boxes)
                 alignment = BOX_ALIGNMENT if in_slabs else ALIGNMENT
                 self.take(2 * self.volume(s.axes) * slots, teams, alignment)
             elif isinstance(s, Let) and s.name in self.operands and not self.has_rows(s.axes):

@@ -14,7 +14,7 @@ from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load
 from cleave.ir.index import axes_of
-from cleave.schedule.placement import MOST_ROWS, Placement, Sizes, power_of_two
+from cleave.schedule.placement import MOST_ROWS, Placement, Sizes, known_extent, power_of_two
 from cleave.tile.plan import Binding, Division
 from cleave.tile.program import Contract, Let, Loop, Program, loops, statements, tile_terms
 from cleave.tile.skeleton import COLUMNS_APART, MOST_COLUMNS, WARPGROUP, Skeleton
@@ -73,8 +73,7 @@ def _divisions(
     skeleton can; and those of the loop's tiles as well, which single warps always do. By the number of parts."""
     summed = {a for s in loops(program) for c in s.accumulators for a in c.axes}
     wide = [a for a in program.whole if a in summed and whole[a] > MOST_COLUMNS]
-    most = MOST_COLUMNS if skeleton.loaders else WARP_COLUMNS
-    enough = [n for n in skeleton.divisions if n > 1 and any(whole[a] <= n * most for a in wide)]
+    enough = [n for n in skeleton.divisions if n > 1 and any(whole[a] <= n * MOST_COLUMNS for a in wide)]
     if len(wide) != 1 or not enough:
         return {1: (None,)}
     walked = [s.axis for s in program.body if isinstance(s, Loop)][:1]
@@ -93,7 +92,7 @@ def _row_tiles(
         return
     others = prod(_row_tile(a, sizes, tile) for a in p.rows[1:])
     forced = tile.get(p.rows[0].name)
-    needed = (sizes.extent(p.rows[0]) or 1) * others
+    needed = max(known_extent(p.rows[0], sizes), 1) * others
     least = skeleton.rows_per_warp * (WARPGROUP if parts > 1 and skeleton.loaders else 1)
     arrangements = [
         (w, n, r)

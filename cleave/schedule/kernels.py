@@ -282,12 +282,17 @@ def _instructions(r: Request, program: Program, binding: Binding, skeleton: Skel
     else:
         widest = max((binding.tile(a) for a in program.grid if a not in binding.rows), default=1)
         for mma in skeleton.mmas:
-            if mma == "mma.sync" and widest > WARP_COLUMNS:
+            if mma == "mma.sync" and max(widest, _columns_of_a_part(binding)) > WARP_COLUMNS:
                 continue
             if mma == "wgmma" and (r.forced.feed not in (None, "tma") or not has_warpgroups(binding)):
                 continue
             if mma in r.target.facts.features:
                 yield mma
+
+
+def _columns_of_a_part(binding: Binding) -> int:
+    """Columns of the divided axis that a warp has, or a warpgroup."""
+    return 0 if binding.division is None else binding.columns(binding.division.axis)
 
 
 def _costed(
@@ -316,7 +321,10 @@ def _costed(
 def _feed_refusal(skeleton: Skeleton, binding: Binding, work: Work) -> str | None:
     """Why a kernel can't have its tiles as its instructions or loaders need them."""
     if binding.mma == "wgmma" and work.unboxed:
-        return f"wgmma reads its second operand from boxes: {', '.join(work.unboxed)} does not come in boxes"
+        names = ", ".join(work.unboxed)
+        return f"wgmma reads its second operand from boxes: {names} does not come in boxes, nor rows from a table"
+    if binding.mma == "wgmma" and binding.division is not None and not binding.loaders and not work.copied:
+        return "columns in parts by wgmma: where all tiles come in boxes, others load them"
     if binding.loaders and not work.boxed:
         return f"{skeleton.name} loads boxes of loops, and there are none"
     if binding.loaders and work.copied:

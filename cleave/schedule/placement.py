@@ -81,11 +81,11 @@ def _row_axes(chosen: frozenset[Axis], s: Structure, sizes: Sizes) -> Iterator[t
     if not ordered:
         return
     varying = [a for a in ordered if not sizes.is_fixed(a)] or ordered
-    longest = max(varying, key=lambda a: (_known(a, sizes), ordered.index(a)))
+    longest = max(varying, key=lambda a: (known_extent(a, sizes), ordered.index(a)))
     joined = _joined(longest, ordered, sizes)
     if len(joined) > 1:
         yield joined, False
-    fills = _known(longest, sizes) >= LEAST_ROWS and all(_padding(a, sizes) == 1 for a in joined[1:])
+    fills = known_extent(longest, sizes) >= LEAST_ROWS and all(_padding(a, sizes) == 1 for a in joined[1:])
     yield (longest,), len(joined) > 1 and fills
 
 
@@ -95,28 +95,28 @@ def _joined(longest: Axis, ordered: list[Axis], sizes: Sizes) -> tuple[Axis, ...
     The first may have any tile, and is the one that a power of two would pad most; an axis that is read comes first.
     """
     is_read = sizes.extent(longest) is None
-    if _known(longest, sizes) >= MOST_ROWS and not is_read:
+    if known_extent(longest, sizes) >= MOST_ROWS and not is_read:
         return (longest,)
     short = [a for a in ordered if a is not longest and 1 < (sizes.extent(a) or 1) <= SHORT]
     free = [a for a in short if sizes.is_fixed(a) == sizes.is_fixed(longest) and not is_read]
-    first = max([longest, *free], key=lambda a: (_padding(a, sizes), _known(a, sizes), ordered.index(a)))
+    first = max([longest, *free], key=lambda a: (_padding(a, sizes), known_extent(a, sizes), ordered.index(a)))
     others: list[Axis] = []
     rows = 1
     for a in (a for a in reversed(ordered) if a is not first and (a in short or a is longest)):
-        if rows * power_of_two(_known(a, sizes)) <= MOST_ROWS:
-            rows *= power_of_two(_known(a, sizes))
+        if rows * power_of_two(known_extent(a, sizes)) <= MOST_ROWS:
+            rows *= power_of_two(known_extent(a, sizes))
             others.insert(0, a)
     return (first, *others)
 
 
-def _known(a: Axis, sizes: Sizes) -> int:
+def known_extent(a: Axis, sizes: Sizes) -> int:
     """The representative extent; an axis whose extent is read may be as long as a tile."""
     extent = sizes.extent(a)
     return MOST_ROWS if extent is None else extent
 
 
 def _padding(a: Axis, sizes: Sizes) -> float:
-    return power_of_two(_known(a, sizes)) / max(_known(a, sizes), 1)
+    return power_of_two(known_extent(a, sizes)) / max(known_extent(a, sizes), 1)
 
 
 def power_of_two(n: int) -> int:
@@ -224,7 +224,7 @@ def _shared_rows(g: Graph, s: Structure, sizes: Sizes, columns: frozenset[Axis],
         else:
             roles[a] = ("grid" if a in columns else "unit",)
     possible = [a for a in s.stored if roles[a] == ("unit",) and a not in s.batch and a.kind != "outer"]
-    rows = tuple([max(possible, key=lambda a: (_known(a, sizes), s.stored.index(a)))] if possible else ())
+    rows = tuple([max(possible, key=lambda a: (known_extent(a, sizes), s.stored.index(a)))] if possible else ())
     return Placement({**roles, **{a: ("grid",) for a in rows}}, rows, tuple(a for a in s.stored if a in columns))
 
 

@@ -1,7 +1,7 @@
 """Skeletons as data: what each kernel template can express, and where it exists.
 
 ``cta-ring``   all warps of a block share a ring of shared-memory tiles; each warp owns 16 rows; mma.sync m16n8k16, or
-wgmma by each four of them.
+wgmma by each four of them. Warps or warpgroups with the same rows may divide the columns of a wide sum.
 ``warp-ring``  the same, but the warps form several teams along the reduction: each has all rows of the block, a ring
 of its own and every so-manieth trip; the fold's carry joins their states. For few rows, where memory is the limit.
 ``specialised``  a warpgroup of loaders asks for boxes, the others multiply by wgmma and never wait for one another; the
@@ -111,7 +111,7 @@ SKELETONS: dict[str, Skeleton] = {
         operands=("float16", "bfloat16"),
         warps=(1, 2, 4, 8),
         stages=(2, 3, 4),
-        divisions=(1, 4, 8),
+        divisions=(1, 2, 4, 8),
     ),
     "warp-ring": Skeleton(
         name="warp-ring",
@@ -265,8 +265,6 @@ def _division_refusals(skeleton: Skeleton, program: Program, binding: Binding) -
         yield f"columns in {parts} parts, allowed are {', '.join(map(str, skeleton.divisions))}"
     if binding.division is None:
         return
-    if binding.mma == "wgmma" and not binding.loaders:
-        yield "columns in parts by wgmma: allowed where others load for the warpgroups"
     a, least = binding.division.axis, parts * (COLUMNS_APART if binding.mma == "wgmma" else skeleton.column_multiple)
     if a not in program.whole or binding.tile(a) % least:
         yield f"columns of {a} in {parts} parts: allowed are whole axes of multiples of {least}"

@@ -67,6 +67,26 @@ def test_warps_that_divided_columns_are_teams_in_the_merge(merge, rng):
     agrees(g, plan, generate(plan), {"b": 2, "t": 150}, rng)
 
 
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("mla_paged_prefill_causal_h16_ckv512_kpe64_ps1", 4), ("gqa_paged_prefill_causal_h32_kv8_d128_ps1", 16)],
+)
+def test_warpgroups_multiply_rows_that_a_table_places(name, rows, rng):
+    """Page by page no box holds the keys of a tile: threads copy them, and tensor cores read them there."""
+    (c, *_) = load_candidates(CANDIDATES / f"{name}.json")
+    shape = {"b": 1, "total_q": 1024, "num_kv_indices": 1024, "num_pages": 4096}
+    s = schedule(c, H200, shape, mma="wgmma", keep=1)[0]
+    b = s.kernels[0].binding
+    assert s.kernels[0].skeleton == "cta-ring" and b.tiles[b.rows[0]] >= rows
+    pages = np.random.default_rng(0).permutation(90)[:80].tolist()
+    sizes = {"b": 3, "total_q": 8, "num_kv_indices": 80, "num_pages": 90}
+    tables = {"qo_indptr": (0, 5, 5, 8), "kv_indptr": (0, 70, 72, 80), "kv_indices": pages}
+    operator = generate(s)
+    check(operator, s.graph, Case(s, (sizes,), tables), sizes, rng)
+    (made,) = compile_many([(operator.kernels[0], "sm_90a")])
+    assert not isinstance(made, Failed) and made.resources.spill_stores == 0
+
+
 MUTANTS = {
     "weights are read before all warps have written theirs": (
         r"(pack<bf16>\(e3[^\n]*\n *\}\n *\})\n *block_barrier\(\);",
@@ -85,4 +105,4 @@ def test_parts_are_for_warps_whose_matmuls_are_their_own():
     k = latent(64, 8).kernels[0]
     assert not refusals(SKELETONS["cta-ring"], k.program, k.binding)
     (why, *_) = refusals(SKELETONS["cta-ring"], k.program, dataclasses.replace(k.binding, mma="wgmma"))
-    assert "wgmma" in why
+    assert "wgmma by teams of 8 warps" in why

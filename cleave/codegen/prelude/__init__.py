@@ -28,8 +28,8 @@ def device_prelude(
 
 
 def has_mbarriers(text: str) -> bool:
-    """Whether a kernel's own text needs what comes with boxes."""
-    return "mbarrier_" in text
+    """Whether a kernel's own text needs what comes with boxes: some are asked for, or tensor cores read such tiles."""
+    return "mbarrier_" in text or "warpgroup_" in text
 
 
 def has_shared_rows(text: str) -> bool:
