@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cleave.codegen import cluster, grid, merge, prelude, ring, row, specialised, warpgroup
+from cleave.codegen import alone, cluster, grid, merge, prelude, ring, row, specialised, warpgroup
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
 from cleave.codegen.team import members
 from cleave.codegen.writer import Names, Writer
@@ -32,6 +32,7 @@ from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorM
 from cleave.target import TARGETS
 from cleave.tile.box import ALIGNMENT, UNIT_BYTES
 from cleave.tile.check import check_merge, divided_axes
+from cleave.tile.packed import Packed, packed_axis
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Multicast, Schedule
 from cleave.tile.program import Loop, Program, statements
 from cleave.tile.skeleton import SKELETONS
@@ -112,7 +113,13 @@ def _kernel(
     emissions = [_emission(schedule, p, memory, writer, names, parameters, shared) for p in group]
     em = emissions[0]
     entry = _identifier(names, first.program.name)
-    counts = [ceildiv(_longest(em, a, em.extent(a)), em.size(a)) for a in first.program.grid]
+    packed = packed_axis(first.program)
+    counts = [
+        em.fix(packed.packing.total)
+        if packed and a is packed.axis
+        else ceildiv(_longest(em, a, em.extent(a)), em.size(a))
+        for a in first.program.grid
+    ]
     grid.prologue(em)
     counters: list[Workspace] = []
     in_cluster = together = 1
@@ -121,7 +128,7 @@ def _kernel(
     if first.binding.loaders:
         counters += specialised.body(em, counts, schedule.target.facts)
     else:
-        in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts)
+        in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts, packed)
     own = order.lines + writer.text()
     feed = "tma" if prelude.has_mbarriers(own) else "cp.async"
     _check_shared(schedule, em, shared, ALIGNMENT if feed == "tma" else _STATIC_SHARED)
@@ -139,7 +146,7 @@ def _kernel(
         + own
         + "}\n"
     )
-    blocks = grid.tiles_of(counts)
+    blocks = grid.tiles_of(counts if packed is None else packed.merged(first.program.grid, counts))
     if first.binding.loaders:
         blocks = minimum(blocks, specialised.blocks_at_once(first.binding, shared.most, schedule.target.facts))
     architectures = tuple(a for a in ring.ARCHITECTURES[feed] if in_cluster <= TARGETS[a].cluster_blocks)
@@ -160,7 +167,7 @@ def _kernel(
 
 
 def _one_tile_a_block(
-    schedule: Schedule, emissions: Sequence[Emission], counts: Sequence[Index]
+    schedule: Schedule, emissions: Sequence[Emission], counts: Sequence[Index], packed: Packed | None
 ) -> tuple[int, int, list[Workspace]]:
     """The text of a kernel of which each block has one tile, and merges in the same launch.
 
@@ -172,7 +179,8 @@ def _one_tile_a_block(
     blocks = _divided(schedule, first, counts) if way in ("cluster", "spread") else 1
     multicast = _multicast(em, counts, way, schedule.constraints)
     neighbours = [multicast.axis] if multicast is not None else merge.outer_axes(first) if blocks > 1 else ()
-    tiles = grid.decode(em, counts, neighbours)
+    places = counts if packed is None else packed.merged(first.grid, counts)
+    tiles = grid.decode(em, places, neighbours, packed=packed)
     if multicast is not None:
         em.rank = em.names.fresh("sharer")
         tile = tiles[first.grid.index(multicast.axis)]
@@ -187,7 +195,10 @@ def _one_tile_a_block(
         grid.open_grid(em, tiles)
         if way == "cluster":
             cluster.announce(em)
-        (row if em.lanes else ring).body(em)
+        if em.lanes:
+            row.body(em)
+        else:
+            ring.body(em, before_stores=_short_way(em, emissions, packed))
     for second in emissions[1:]:
         shared.top = floor
         if second.binding.teams > em.binding.teams:
@@ -205,6 +216,15 @@ def _one_tile_a_block(
     if multicast is not None:
         return multicast.blocks, 1, counters
     return (blocks, 1, counters) if way == "cluster" else (1, blocks, counters)
+
+
+def _short_way(em: Emission, emissions: Sequence[Emission], packed: Packed | None) -> Callable[[], None] | None:
+    """What a block does whose chunk is the only one of its request, if that is less than a merge."""
+    if packed is None or len(emissions) == 1 or not alone.has_short_way(em, emissions[1], packed.axis):
+        return None
+    merged, state = emissions[1], (em.writer, em.names, em.parameters, em.shared)
+    second = Emission(merged.program, em.binding, em.chain, em.fixed, em.memory, em.multiples, *state)
+    return lambda: alone.short_way(em, second, packed.axis)
 
 
 def _emission(

@@ -14,6 +14,7 @@ from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, free
 from cleave.ir.index import Index, axes_of, index, maximum, minimum, symbols_of
 from cleave.ir.op import DTYPES
+from cleave.tile.packed import Packed
 from cleave.tile.program import Let, Loop, statements
 
 STRIP = 8
@@ -36,14 +37,24 @@ def decode(
     number: str = "blockIdx.x",
     pair: tuple[Axis, Axis] | None = None,
     section: Index | None = None,
+    packed: Packed | None = None,
 ) -> list[str]:
     """Number of the tile on every grid axis. Axes that decide how long a loop runs go slowest, longest first.
 
     ``pair``: axes that go fastest together, in strips: ``STRIP`` tiles of the first for each one of the second.
     ``section``: so many tiles of the other axes together are worked on at every length, before the next ones.
+    ``packed``: an axis whose tiles lie one behind the other, and of which ``counts`` has places; 1 for its owner.
     """
     grid = em.program.grid
     names = [em.names.fresh(f"{a.name}_tile") for a in grid]
+    if packed is not None:
+        owner, along = grid.index(packed.packing.owner), grid.index(packed.axis)
+        places = [em.names.fresh("place") if n == along else name for n, name in enumerate(names)]
+        order = sorted((n for n in range(len(names)) if n != owner), key=lambda n: (grid[n] not in fastest, -n))
+        em.writer.line(f"int block = {number};")
+        _digits(em, places, counts, order, ())
+        _find(em, packed, places[along], names[owner], names[along])
+        return names
     work = {a: _grows(em, a) for a in grid}
     order = sorted(range(len(names)), key=lambda n: (grid[n] not in fastest, work[grid[n]] is not None, -n))
     backward = {names[n] for n in order if work[grid[n]] is True}
@@ -64,6 +75,28 @@ def decode(
         em.writer.line(f"block = {place};")
         _digits(em, names, counts, part, backward)
     return names
+
+
+def _find(em: Emission, packed: Packed, place: str, owner: str, tile: str) -> None:
+    """The request that has a place, the last one that begins there or before, and which of its tiles it is.
+
+    A warp looks at 32 requests at a time, so that up to 1024 take two turns.
+    """
+    w, a, first = em.writer, packed.packing.owner, em.fix(packed.packing.first)
+    size = count_text(em, em.extent(a), f"{a.name}_tiles")
+    w.line(f"int {owner} = 0;")
+    with w.block(f"for (int open = {size}, step; open > 1; open = least(open, step))"):
+        w.line("step = (open + 31) >> 5;")
+        w.line(f"const int probe = {owner} + least(lane * step, open - 1);")
+        em.units[a] = "probe"
+        test = f"lane * step < open && {index_text(em, first, At())} <= {place}"
+        w.line(f"const int passed = greatest(votes({test}) - 1, 0) * step;")
+        w.line(f"{owner} += passed;")
+        w.line("open -= passed;")
+    em.units[a] = owner
+    name_values(em)
+    w.line(f"const int {tile} = {place} - {index_text(em, first, At())};")
+    w.line(f"if ({tile} < 0) return;")
 
 
 def _digits(

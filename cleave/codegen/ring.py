@@ -59,10 +59,16 @@ _HELD_REGISTERS = 128
 """Fragments of a loop up to which an operand may be held in registers: a thread has 255, addresses take up to 90."""
 
 
-def body(em: Emission, walk: Walk | None = None, box_of: BoxOf = lambda tile: None) -> None:
+def body(
+    em: Emission,
+    walk: Walk | None = None,
+    box_of: BoxOf = lambda tile: None,
+    before_stores: Callable[[], None] | None = None,
+) -> None:
     """The whole program: its first tiles are under way before anything is computed.
 
     ``walk``: see ``loop``; ``box_of``: which of the first tiles whoever walks the loops fetches in boxes.
+    ``before_stores`` writes what comes when everything is computed.
     """
     for tile, layout, box in _allocate(em, em.program.body, 1, box_of):
         if box is not None:
@@ -73,7 +79,16 @@ def body(em: Emission, walk: Walk | None = None, box_of: BoxOf = lambda tile: No
         em.pending.add(tile.name)
     if em.pending:
         em.writer.line("copies_commit();")
-    for s in ordered(em.program.body):
+    todo = ordered(em.program.body)
+    stores: list[Stmt] = [] if before_stores is None else [s for s in todo if isinstance(s, Store)]
+    _statements(em, [s for s in todo if s not in stores], walk)
+    if before_stores is not None:
+        before_stores()
+        _statements(em, stores, walk)
+
+
+def _statements(em: Emission, todo: Sequence[Stmt], walk: Walk | None) -> None:
+    for s in todo:
         cluster.meet(em, s)
         if isinstance(s, Loop):
             loop(em, s, walk)

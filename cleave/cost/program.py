@@ -20,6 +20,7 @@ from cleave.ir.index import Index, Symbol, axes_of, evaluate, inputs_of, symbols
 from cleave.ir.op import DTYPES, MAPS
 from cleave.tile.box import ALIGNMENT as BOX_ALIGNMENT
 from cleave.tile.box import row_dimension
+from cleave.tile.packed import packed_axis
 from cleave.tile.plan import Binding, Feed
 from cleave.tile.program import (
     Contract,
@@ -236,7 +237,11 @@ class Counter:
         return work
 
     def blocks(self, environment: Mapping[Any, Any]) -> int:
-        return prod(ceil(self.extent(a, environment) / self.tile(a)) for a in self.program.grid)
+        packed = packed_axis(self.program)
+        own = () if packed is None else (packed.axis, packed.packing.owner)
+        places = 1 if packed is None else self.value(packed.packing.total, self.dims)
+        others = (a for a in self.program.grid if a not in own)
+        return places * prod(ceil(self.extent(a, environment) / self.tile(a)) for a in others)
 
     def distinct(self) -> int:
         """Bytes of the arrays that are loaded."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from cleave.ir.graph import Input, Load, walk
-from cleave.ir.index import Index, evaluate
-from cleave.ir.ragged import Lengths, lengths, positions
-from cleave.tile.program import Contract, Program, Store, program_axes, statements, tile_terms
+from cleave.ir.graph import Input
+from cleave.ir.index import evaluate
+from cleave.tile.packed import program_lengths
+from cleave.tile.program import Program
 
 
 def representative_tables(program: Program, dims: Mapping[str, int]) -> dict[str, Any]:
@@ -28,20 +28,6 @@ def representative_tables(program: Program, dims: Mapping[str, int]) -> dict[str
         else:
             out[i.name] = np.full([1] * len(i.shape), found.rests.get(i.name, longest))
     return out
-
-
-def program_lengths(program: Program) -> Lengths:
-    shapes = {b.name: b.shape for b in (*program.inputs, *program.outputs)}
-    return lengths((a.extent for a in program_axes(program)), positions(_indices(program), shapes))
-
-
-def _indices(program: Program) -> Iterator[tuple[str, tuple[Index, ...]]]:
-    for term in tile_terms(program):
-        if not isinstance(term, Contract):
-            yield from ((t.input, t.indices) for t in walk(term) if isinstance(t, Load))
-    for s in statements(program.body):
-        if isinstance(s, Store):
-            yield s.output, s.indices
 
 
 def _rising(table: Input, last: int, dims: Mapping[str, int]) -> Any:

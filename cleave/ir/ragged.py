@@ -5,6 +5,13 @@
     rests      added to a multiple of a difference of pointers, 16 * (p[i + 1] - p[i]) + r[i]: at most that multiple
 
 The *average* of an extent is what it is if all requests are alike and arrays hold nothing else.
+
+Pieces of ragged extents may lie one request behind the other, found from the pointers alone:
+
+    first(i) = floor(min(p[i], P) / L) + i        the place of the first piece of request i, P being the array's extent
+    room(i)  = first(i + 1) - first(i)            places that it has: pieces of L elements always suffice
+
+All requests together have floor(P / L) places and one more each, whatever the pointers hold.
 """
 
 from __future__ import annotations
@@ -12,7 +19,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cleave.ir.index import Atom, Index, Position, Read, ceildiv, index, inputs_of, parts, substitute
+from cleave.ir.axis import Axis
+from cleave.ir.index import (
+    Atom,
+    Floor,
+    Index,
+    Max,
+    Min,
+    Position,
+    Read,
+    axes_of,
+    ceildiv,
+    index,
+    inputs_of,
+    minimum,
+    of,
+    parts,
+    substitute,
+)
 
 Places = Iterable[tuple[Index, Index]]
 """Positions in arrays, each with the extent of the array there."""
@@ -43,6 +67,82 @@ class Lengths:
         }
         found = substitute(extent, known)
         return None if inputs_of(found) else found
+
+    def table(self, extent: Index) -> Table | None:
+        """Pointers that say what an extent is at most. None: it is no difference of neighbours, or longer."""
+        match extent.atom:
+            case Min(a, b):
+                return self.table(a) or self.table(b)
+            case Max(a, b) if not inputs_of(b) or not inputs_of(a):
+                one, other = (a, b) if inputs_of(a) else (b, a)
+                return self.table(one) if other.constant is not None and other.constant <= 0 else None
+            case _:
+                pass
+        full: dict[Atom, Index] = {a: index(self.rests[a.input]) for a, _ in _reads(extent) if a.input in self.rests}
+        most = substitute(extent, full)
+        for later, earlier, factor in _neighbours(most):
+            beyond = (most - (of(later) - of(earlier)) * factor).constant
+            match earlier.indices:
+                case (Index(atom=Position(owner)),) if beyond is not None and beyond <= 0:
+                    limit = self.pointers.get(earlier.input)
+                    return None if limit is None else Table(owner, of(earlier) * factor, limit * factor)
+                case _:
+                    pass
+        return None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Where what requests have begins in an array: ``start`` at a position of ``owner``, ``limit`` the array's end."""
+
+    owner: Axis
+    start: Index
+    limit: Index
+
+    def packed(self, length: Index) -> Packing:
+        """Pieces of so many elements."""
+        first = minimum(self.start, self.limit) // length + self.owner.position
+        return Packing(self.owner, first, self.limit // length + self.owner.extent)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Places of pieces one request behind the other; ``first`` at a position of ``owner``, ``total`` places in all."""
+
+    owner: Axis
+    first: Index
+    total: Index
+
+    @property
+    def room(self) -> Index:
+        return _after(self.first, self.owner) - self.first
+
+
+def _after(at: Index, owner: Axis) -> Index:
+    return substitute(at, {Position(owner): owner.position + 1})
+
+
+def rooms(extent: Index) -> Packing | None:
+    """The packing whose places an extent does not exceed, read off the extent itself."""
+    match extent.atom:
+        case Min(a, b) | Max(a, b):
+            return rooms(a) or rooms(b)
+        case _:
+            pass
+    for monomial, factor in extent.terms:
+        match monomial:
+            case ((Floor(Index(atom=Min(a, b)), length) as earlier, 1),) if (
+                factor == -1 and len(axes_of(of(earlier))) == 1
+            ):
+                (owner,) = axes_of(of(earlier))
+                found = Packing(
+                    owner, of(earlier) + owner.position, (b if inputs_of(a) else a) // length + owner.extent
+                )
+                if found.room is extent:
+                    return found
+            case _:
+                pass
+    return None
 
 
 def lengths(extents: Iterable[Index], places: Places) -> Lengths:

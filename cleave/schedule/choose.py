@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cleave.candidate import Candidate
 from cleave.config import Config
-from cleave.cost.time import modelled
+from cleave.cost.time import modelled, resident_blocks
 from cleave.errors import ScheduleError
 from cleave.ir.dim import is_dim
 from cleave.ir.index import Index, Pred, compare, index, of, symbols_of
@@ -173,7 +173,9 @@ def _chunks(s: Setting, chosen: Sequence[Kernel]) -> tuple[Chunk, ...]:
         return ()
     if v.ragged is not None:
         first = next(k for k in chosen if any(a.kind == "outer" for a in k.program.grid))
-        return (v.ragged.chunk(s.chunk or 1, s.dims(s.chunk or 1), first.program, first.binding),)
+        places = r.target.facts.multiprocessors * resident_blocks(first.work, first.binding, r.target.facts)
+        dims = s.dims(s.chunk or 1)
+        return (v.ragged.chunk(s.count, s.chunk or 1, dims, first.program, first.binding, places),)
     return (chunk_of(r.candidate, v.split, s.chunk or 1),) if is_dim(base_extent(r.candidate, v.split)) else ()
 
 

@@ -36,6 +36,7 @@ from cleave.ir.graph import (
     walk,
 )
 from cleave.ir.index import Index, index, inputs_of, of, pred_inputs, symbols_of
+from cleave.ir.ragged import Packing
 from cleave.schedule.clashes import fresh_name
 from cleave.schedule.contraction import NARROW, narrow_type
 from cleave.schedule.roles import stored_axes
@@ -85,6 +86,10 @@ class Nested:
         return at
 
 
+EVEN: Mapping[Axis, Packing] = {}
+"""No axis is packed."""
+
+
 def uncut(piece: Piece) -> Partition:
     return Partition((piece,))
 
@@ -95,13 +100,15 @@ def cut(
     splits: Sequence[Split] = (),
     note: str = "",
     nested: Sequence[Nested] = (),
+    packed: Mapping[Axis, Packing] = EVEN,
 ) -> Partition:
     """Materialise terms, wave by wave; a wave's terms may read those of earlier waves.
 
     Terms of one wave that have the same axes are outputs of one kernel. Sums in ``nested`` become matmuls, their
-    operands are among the terms. Errors: a term over a ragged axis that nothing bounds.
+    operands are among the terms. ``packed``: ragged axes of which temporaries have one place a piece, in the place of
+    the axis and its owner. Errors: a term over a ragged axis that nothing bounds.
     """
-    cutter = _Cutter(whole, splits, nested)
+    cutter = _Cutter(whole, splits, nested, packed)
     for wave in waves:
         cutter.store([t for t in wave if t not in cutter.mapping])
     g = whole.graph
@@ -112,8 +119,10 @@ def cut(
 class _Cutter:
     """A graph while it is cut: terms that are stored, where, and the kernels so far."""
 
-    def __init__(self, whole: Piece, splits: Sequence[Split], nested: Sequence[Nested] = ()) -> None:
-        self.whole, self.splits, self.nested = whole, splits, nested
+    def __init__(
+        self, whole: Piece, splits: Sequence[Split], nested: Sequence[Nested], packed: Mapping[Axis, Packing]
+    ) -> None:
+        self.whole, self.splits, self.nested, self.packed = whole, splits, nested, packed
         self.matmuls = matmuls(whole.graph)
         self.contractions = frozenset({*self.matmuls, *(n.reduce for n in nested)})
         self.joined = {t: n for n in nested for t in n.operands}
@@ -139,8 +148,19 @@ class _Cutter:
                 self.mapping[n.reduce] = self.matmul(n)
 
     def indices(self, t: Term, axes: Sequence[Axis]) -> tuple[Index, ...]:
-        indices = tuple(a.position for a in axes)
+        indices = tuple(index for index, _ in self.places(axes))
         return (*indices, self.joined[t].position) if t in self.joined else indices
+
+    def places(self, axes: Sequence[Axis]) -> list[tuple[Index, Index]]:
+        """Position and extent of every dimension of a temporary."""
+        inside = {self.packed[a].owner for a in axes if a in self.packed}
+        out: list[tuple[Index, Index]] = []
+        for a in axes:
+            if a in self.packed:
+                out.append((self.packed[a].first + a.position, self.packed[a].total))
+            elif a not in inside:
+                out.append((a.position, dense_extent(a, self.splits)))
+        return out
 
     def matmul(self, n: Nested) -> Reduce:
         """The sums over one axis, of operands that are stored."""
@@ -165,7 +185,7 @@ class _Cutter:
         name = f"part{len(self.buffers)}"
         if name in {b.name for b in (*g.inputs, *g.outputs)}:
             name = fresh_name(name, (b.name for b in (*g.inputs, *g.outputs, *self.buffers)))
-        shape = tuple(dense_extent(a, self.splits) for a in axes)
+        shape = tuple(extent for _, extent in self.places(axes))
         shape = (*shape, self.joined[t].joined.extent) if t in self.joined else shape
         self.buffers.append(Buffer(name, _storage(t, g, self.contractions), shape))
         return self.buffers[-1]
@@ -207,8 +227,6 @@ def dense_extent(a: Axis, splits: Sequence[Split]) -> Index:
     if is_dim(a.extent):
         return a.extent
     for s in splits:
-        if s.outer is a:  # the device may leave some out
-            return of(next(x for x in symbols_of(a.extent) if x.name == s.count))
         if s.inner is a:
             chunk = next((x for x in symbols_of(a.extent) if x.name == s.chunk), None)
             if chunk is not None:

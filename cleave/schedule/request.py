@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, get_args
 from cleave.candidate import Candidate, Fold
 from cleave.config import Config
 from cleave.errors import ScheduleError
-from cleave.ir.dim import check_binding, is_dim
+from cleave.ir.dim import check_binding
 from cleave.ir.graph import TopK, walk
 from cleave.ir.index import evaluate
 from cleave.schedule.placement import Sizes
-from cleave.schedule.ragged import SLACK, average_extent
+from cleave.schedule.ragged import average_extent
 from cleave.schedule.splits import base_extent
 from cleave.target import Target
 from cleave.tile.plan import Binding, Chain, Feed, Merge, Mma
@@ -229,8 +229,7 @@ def _check_counts(c: Candidate, forced: Forced, dims: Mapping[str, int]) -> None
         split = next(s for s in c.splits if name in (s.base, s.count))
         _check_integer("split count", count, f"axis {split.base}")
         extent = base_extent(c, split)
-        longest = evaluate(average_extent(c, split.base, extent), dims) * (1 if is_dim(extent) else SLACK)
-        most = max(int(longest), 1)
+        most = max(int(evaluate(average_extent(c, split.base, extent), dims)), 1)
         if not 1 <= count <= most:
             raise ScheduleError(
                 f"split count {count}: allowed are 1 to {most}, its extent", location=f"axis {split.base}"

@@ -15,6 +15,7 @@ from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph, Reduce, Term, children, free, rebuild, rename_axis, substitute_axes, walk
 from cleave.ir.index import Index, Symbol, index, of
+from cleave.ir.ragged import Packing
 from cleave.schedule.clashes import fresh_name
 from cleave.schedule.partition import Partition, Piece, cut
 from cleave.schedule.roles import Role
@@ -40,13 +41,21 @@ def partials(g: Graph, outer: Axis) -> list[Reduce]:
 
 
 def cut_at_partials(
-    c: Candidate, folds: tuple[Fold, ...], split: Split, before: Sequence[Sequence[Term]] = ()
+    c: Candidate,
+    folds: tuple[Fold, ...],
+    split: Split,
+    before: Sequence[Sequence[Term]] = (),
+    packing: Packing | None = None,
 ) -> Partition:
-    """Two kernels: partials of every chunk, then the outer stage over them; and those of what is stored ``before``."""
+    """Two kernels: partials of every chunk, then the outer stage over them; and those of what is stored ``before``.
+
+    ``packing``: where chunks lie, if not so many for each request.
+    """
     found = partials(c.graph, split.outer)
     if not found:
         raise ScheduleError(f"no reduction over chunks of {split.base} to merge", location=c.name)
-    parted = cut(Piece(c.graph, folds), [*before, found], c.splits)
+    packed = {} if packing is None else {split.outer: packing}
+    parted = cut(Piece(c.graph, folds), [*before, found], c.splits, packed=packed)
     bundles = len({free(t) for t in found})
     first, last = _one_kernel(parted.pieces[-1 - bundles : -1]), parted.pieces[-1]
     named = (

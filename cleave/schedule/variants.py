@@ -30,17 +30,13 @@ from cleave.schedule.partition import (
     waves_of_reductions,
 )
 from cleave.schedule.placement import MOST_ROWS, is_long, placements
-from cleave.schedule.ragged import SLACK, Ragged, average_extent, ragged
+from cleave.schedule.ragged import LEAST_CHUNK, Ragged, average_extent, ragged
 from cleave.schedule.request import Request
 from cleave.schedule.rows import matmuls, row_sets, rowless, structure
 from cleave.schedule.splits import base_extent, collapse, cut_at_partials, partials
 from cleave.tile.plan import Merge
 
 SPLIT_COUNTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
-LEAST_CHUNK = 64
-"""Elements of an axis that are worth a block of their own."""
-
-
 CROSSED = "cut at matmuls whose batch axes are not those of the next"
 
 
@@ -69,9 +65,8 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
     c, merge = r.candidate, r.forced.merge
     asked = r.forced.split.get(split.base, r.forced.split.get(split.count))
     base = base_extent(c, split)
-    several = 1 if is_dim(base) else SLACK
-    extent = int(evaluate(average_extent(c, split.base, base), r.dims)) * several
-    filling = {n * several for n in _filling(r, collapse(c, r.folds, split))}
+    extent = int(evaluate(average_extent(c, split.base, base), r.dims))
+    filling = _filling(r, collapse(c, r.folds, split))
     tried = sorted({*SPLIT_COUNTS, *filling})
     useful = tuple(n for n in tried if n == 1 or n <= extent // LEAST_CHUNK)
     counts = (asked,) if asked is not None else useful
@@ -98,14 +93,15 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
 
 
 def _merged(r: Request, split: Split, way: Merge, counts: tuple[int, ...]) -> Variant:
-    """Cut at the partials. Where chunks are measured on the device, blocks without one go out at once, unless others
-    wait for them."""
+    """Cut at the partials. Where chunks are measured on the device, those of all requests lie one behind the other,
+    unless the blocks of a request are neighbours."""
     c, base = r.candidate, base_extent(r.candidate, split)
     if is_dim(base):
         return Variant(cut_at_partials(c, r.folds, split), way, split, counts)
-    made = ragged(c, r.folds, split, base, alone=way in ("second-launch", "last-arriving"))
+    made = ragged(c, r.folds, split, base, packed=way in ("second-launch", "last-arriving"))
     known = replace(c, graph=made.graph, splits=(made.split,))
-    return Variant(cut_at_partials(known, made.folds, made.split), way, made.split, counts, made)
+    parted = cut_at_partials(known, made.folds, made.split, packing=made.packing)
+    return Variant(parted, way, made.split, counts, made)
 
 
 def _split_after(r: Request, split: Split, counts: tuple[int, ...]) -> Iterator[Variant]:

@@ -38,8 +38,8 @@ def has_shared_rows(text: str) -> bool:
 
 
 def has_lookups(text: str) -> bool:
-    """Whether a kernel's own text looks rows up in tables ahead of their copies."""
-    return "copy_word(" in text
+    """Whether a kernel's own text looks up rows ahead of their copies, or what a block has to do."""
+    return "copy_word(" in text or "votes(" in text
 
 
 @cache

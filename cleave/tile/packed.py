@@ -1,0 +1,51 @@
+"""Grid axes whose tiles lie one request behind the other: as many blocks as there may be, whatever the lengths are.
+
+grid request, tile of its extent       ->  grid place        place = first(request) + tile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cleave.ir.axis import Axis
+from cleave.ir.graph import Load, walk
+from cleave.ir.index import Index, index
+from cleave.ir.ragged import Lengths, Packing, lengths, positions, rooms
+from cleave.tile.program import Contract, Program, Store, program_axes, statements, tile_terms
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A grid axis with the places of its tiles."""
+
+    axis: Axis
+    packing: Packing
+
+    def merged(self, grid: Sequence[Axis], counts: Sequence[Index]) -> list[Index]:
+        """Tiles along each axis, of which this one has the places; 1 for the owner, which a place tells."""
+        return [index(1) if a is self.packing.owner else n for a, n in zip(grid, counts, strict=True)]
+
+
+def packed_axis(program: Program) -> Packed | None:
+    """The chunks of a split that are packed."""
+    for a in (a for a in program.grid if a.kind == "outer"):
+        found = rooms(a.extent)
+        if found is not None and found.owner in program.unit and found.owner in program.grid:
+            return Packed(a, found)
+    return None
+
+
+def program_lengths(program: Program) -> Lengths:
+    """What the tables of a program hold."""
+    shapes = {b.name: b.shape for b in (*program.inputs, *program.outputs)}
+    return lengths((a.extent for a in program_axes(program)), positions(_indices(program), shapes))
+
+
+def _indices(program: Program) -> Iterator[tuple[str, tuple[Index, ...]]]:
+    for term in tile_terms(program):
+        if not isinstance(term, Contract):
+            yield from ((t.input, t.indices) for t in walk(term) if isinstance(t, Load))
+    for s in statements(program.body):
+        if isinstance(s, Store):
+            yield s.output, s.indices
