@@ -123,9 +123,14 @@ def _kernel(
     grid.prologue(em)
     counters: list[Workspace] = []
     in_cluster = together = 1
-    if (first.binding.loaders or first.binding.lanes) and len(group) > 1:
+    if len(group) > 1 and schedule.merge not in SKELETONS[first.skeleton].merges:
         raise CodegenError(f"merge {schedule.merge!r}: {first.skeleton} has none in its launch", location=em.location)
-    if first.binding.loaders:
+    walks = first.binding.loaders > 0 and len(group) == 1
+    if first.binding.loaders and packed is not None:
+        raise CodegenError(
+            f"chunks of {packed.axis}: {first.skeleton} does not look for its request", location=em.location
+        )
+    if walks:
         counters += specialised.body(em, counts, schedule.target.facts)
     else:
         in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts, packed)
@@ -147,7 +152,7 @@ def _kernel(
         + "}\n"
     )
     blocks = grid.tiles_of(counts if packed is None else packed.merged(first.program.grid, counts))
-    if first.binding.loaders:
+    if walks:
         blocks = minimum(blocks, specialised.blocks_at_once(first.binding, shared.most, schedule.target.facts))
     architectures = tuple(a for a in ring.ARCHITECTURES[feed] if in_cluster <= TARGETS[a].cluster_blocks)
     source = KernelSource(
@@ -191,18 +196,43 @@ def _one_tile_a_block(
         cluster.reserve(em, divided, blocks, _chunk_number(first, tiles))
     floor = shared.top
     grid.open_units(em, tiles)
+
+    def merges() -> None:
+        shared.top = floor
+        counters.extend(_merge(way, emissions, tiles, counts, blocks))
+
     with writer.block(""):
         grid.open_grid(em, tiles)
         if way == "cluster":
             cluster.announce(em)
-        if em.lanes:
-            row.body(em)
-        else:
-            ring.body(em, before_stores=_short_way(em, emissions, packed))
+        _body(em, emissions, packed, merges)
+    if not em.binding.loaders:
+        merges()
+    if multicast is not None:
+        return multicast.blocks, 1, counters
+    return (blocks, 1, counters) if way == "cluster" else (1, blocks, counters)
+
+
+def _body(em: Emission, emissions: Sequence[Emission], packed: Packed | None, merges: Callable[[], None]) -> None:
+    """The first program of a block with one tile; where others load, those who compute go on with the merge."""
+    if em.binding.loaders:
+        specialised.one_tile(em, merges)
+    elif em.lanes:
+        row.body(em)
+    else:
+        ring.body(em, before_stores=_short_way(em, emissions, packed))
+
+
+def _merge(
+    way: Merge, emissions: Sequence[Emission], tiles: Sequence[str], counts: Sequence[Index], blocks: int
+) -> list[Workspace]:
+    """The second program of a merge in one launch, if there is one, by those who computed; gives its counters."""
+    counters: list[Workspace] = []
+    em, first = emissions[0], emissions[0].program
     for second in emissions[1:]:
-        shared.top = floor
+        second.team = em.team
         if second.binding.teams > em.binding.teams:
-            writer.line(members(second.binding))
+            em.writer.line(members(second.binding))
         if way == "cluster":
             cluster.receive(em)
             second.parts, second.turn = em.parts, f"slice / {blocks}"
@@ -213,9 +243,7 @@ def _one_tile_a_block(
         with merge.slices(em, second, tiles, blocks, _chunk_number(first, tiles)) as (here, leave, finer):
             grid.open_grid(second, here, leave, finer)
             ring.body(second)
-    if multicast is not None:
-        return multicast.blocks, 1, counters
-    return (blocks, 1, counters) if way == "cluster" else (1, blocks, counters)
+    return counters
 
 
 def _short_way(em: Emission, emissions: Sequence[Emission], packed: Packed | None) -> Callable[[], None] | None:

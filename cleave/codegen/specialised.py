@@ -16,10 +16,11 @@ Boxes that the late matmul reads have mbarriers of their own: their slots stay f
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 from cleave.codegen import accumulator, bulk, contract, feed, grid, persistent, ring
 from cleave.codegen.dependence import ordered, read_before
@@ -49,38 +50,86 @@ def body(em: Emission, counts: Sequence[Index], facts: Facts) -> tuple[Workspace
     There are fewer blocks than tiles: the boxes of a tile are asked for while the one before is computed. Gives the
     counters that blocks share.
     """
-    roles, outer, tile = Roles(), em.writer, Writer()
+    outer, tile = em.writer, Writer()
     number = em.names.fresh("number")
     walk = persistent.tiles(em, counts, number)
     section = grid.units_of_section(em, counts, facts.l2_bytes // CACHE_SHARE) if walk.counters else None
     em.writer = tile
     places = grid.decode(em, counts, number=number, pair=grid.sharing_pair(em), section=section)
     grid.open_grid(em, places, "continue;")
+    roles, computing = _texts(em)
+    em.writer = outer
+    opened = persistent.open_places(em, walk)
+    free = Writer()  # what the tile before has read may be overwritten
+    free.line(em.team.barrier if em.team.barrier in computing.text() else warpgroup().barrier)
+    with _roles(em, roles, opened) as (loads, computes):
+        with loads():
+            _for_tiles(outer, roles.counters, walk.loader, (tile, roles.bounds, roles.loaders))
+        with computes():
+            _for_tiles(outer, roles.computing, walk.others, (tile, roles.bounds, free, computing))
+    return walk.counters
+
+
+def one_tile(em: Emission, merge: Callable[[], None]) -> None:
+    """The same for a block that has one tile, whose place is known; then those who compute ``merge``."""
+    outer = em.writer
+    em.writer = Writer()
+    roles, computing = _texts(em)
+    em.writer = outer
+    outer.extend(roles.bounds)
+    with _roles(em, roles, ()) as (loads, computes):
+        with loads():
+            outer.lines(roles.counters)
+            outer.extend(roles.loaders)
+        with computes():
+            with outer.block(""):
+                outer.lines(roles.computing)
+                outer.extend(computing)
+            merge()
+
+
+def _texts(em: Emission) -> tuple[Roles, Writer]:
+    """What both roles know and what loaders do; what the others do in a tile."""
+    roles = Roles()
     em.roles, em.writer = roles, Writer()
     before: dict[str, bulk.Box] = {}
     ring.body(em, walk=partial(_walk, before), box_of=partial(_box_before, em, before))
-    computing, em.writer, em.roles = em.writer, outer, None
+    computing, em.roles = em.writer, None
     if not roles.opened:
         raise CodegenError(f"no tile of a loop comes in boxes: {NAME} has nothing to load", location=em.location)
+    return roles, computing
+
+
+Branch: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _roles(em: Emission, roles: Roles, opened: Sequence[str]) -> Generator[tuple[Branch, Branch]]:
+    """All open the mbarriers; then the branch of the one thread that asks for boxes, and that of those who compute."""
+    outer = em.writer
     outer.extend(roles.constants)
-    opened = persistent.open_places(em, walk)
     with outer.block("if (thread == 0)"):
         outer.lines([*opened, *roles.opened])
         outer.line("boxes_may_follow();")
     outer.line("block_barrier();")
     few, many = LOADERS_REGISTERS.get(em.binding.warps, (0, 0))
-    free = Writer()  # what the tile before has read may be overwritten
-    free.line(em.team.barrier if em.team.barrier in computing.text() else warpgroup().barrier)
-    with outer.block(f"if (warp >= {em.binding.warps})"):
-        if few:
-            outer.line(f"registers_leave<{few}>();")
-        with outer.block(f"if (thread == {32 * em.binding.warps})"):
-            _for_tiles(outer, roles.counters, walk.loader, (tile, roles.bounds, roles.loaders))
-    with outer.block("else"):
-        if many:
-            outer.line(f"registers_take<{many}>();")
-        _for_tiles(outer, roles.computing, walk.others, (tile, roles.bounds, free, computing))
-    return walk.counters
+
+    @contextmanager
+    def loads() -> Generator[None]:
+        with outer.block(f"if (warp >= {em.binding.warps})"):
+            if few:
+                outer.line(f"registers_leave<{few}>();")
+            with outer.block(f"if (thread == {32 * em.binding.warps})"):
+                yield
+
+    @contextmanager
+    def computes() -> Generator[None]:
+        with outer.block("else"):
+            if many:
+                outer.line(f"registers_take<{many}>();")
+            yield
+
+    yield loads, computes
 
 
 def blocks_at_once(binding: Binding, shared_bytes: int, facts: Facts) -> int:

@@ -27,7 +27,7 @@ from cleave.schedule.variants import Variant
 from cleave.tile.check import divided_axes, finer_tiles
 from cleave.tile.plan import Binding, Mma
 from cleave.tile.program import Contract, Program, program_axes, tile_terms
-from cleave.tile.skeleton import PIECE, SKELETONS, TEAMS, Skeleton, has_warpgroups, refusals
+from cleave.tile.skeleton import ALONE, PIECE, SKELETONS, TEAMS, Skeleton, has_warpgroups, refusals
 
 MANY_ROWS = 512
 """Rows of one batch element above which dividing the reduction among warps is not considered."""
@@ -220,6 +220,8 @@ def _with_parts(s: Setting, first: Kernel, merge: Kernel) -> list[Kernel] | None
 def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kernel | None:
     r, split = s.request, s.variant.split
     assert split is not None
+    if not _merges(s, first.skeleton):
+        return None
     roles = merge_roles(first.placement.roles, piece.graph, split.outer, whole)
     lowered = _lowered(r, piece, roles)
     if lowered is None:
@@ -239,8 +241,20 @@ def _merge_kernel(s: Setting, piece: Piece, first: Kernel, whole: Role) -> Kerne
     # warps that divided columns are as many teams: each has all rows, and takes slices of its own
     skeleton = first.skeleton if first.binding.division is None else SKELETONS[TEAMS]
     binding = replaced(first.binding, tiles=tiles, multicast=None, division=None, teams=teams)
+    if binding.loaders:  # nothing is left to be loaded by them, or to be multiplied
+        skeleton = SKELETONS[TEAMS if teams > 1 else ALONE]
+        binding = replaced(binding, loaders=0, mma="mma.sync")
     made = _costed(s, lowered, first.placement, binding, skeleton)
     return made if isinstance(made, Kernel) else None
+
+
+def _merges(s: Setting, skeleton: Skeleton) -> bool:
+    """Whether kernels of a skeleton take part in the variant's merge; that they do not is a reason against it."""
+    if s.variant.merge in skeleton.merges:
+        return True
+    allowed = ", ".join(skeleton.merges)
+    s.request.reject(f"{skeleton.name} has no merge {s.variant.merge!r}: allowed are {allowed}", skeleton.name)
+    return False
 
 
 def _slice(size: int, workers: int) -> int:
@@ -304,9 +318,7 @@ def _costed(
     if why:
         r.reject(why[0], skeleton.name)
         return why[0]
-    if s.variant.merge not in skeleton.merges:
-        allowed = ", ".join(skeleton.merges)
-        r.reject(f"{skeleton.name} has no merge {s.variant.merge!r}: allowed are {allowed}", skeleton.name)
+    if not _merges(s, skeleton):
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
     dims, feed = s.dims(chunk), r.feed(skeleton, binding)

@@ -55,8 +55,8 @@ VECTOR_BYTES = 16
 """What a thread reads or writes at once."""
 
 
-TEAMS = "warp-ring"
-"""The skeleton whose warps form teams."""
+TEAMS, ALONE = "warp-ring", "cta-ring"
+"""Skeletons whose warps form teams, or one team."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ SKELETONS: dict[str, Skeleton] = {
         architectures=("sm_90a",),
         mma=(64, 8, 16),
         feeds=("tma",),
-        merges=("none", "second-launch"),
+        merges=("none", "second-launch", "cluster"),
         rows_per_warp=16,
         column_multiple=16,
         vector_bytes=16,

@@ -334,6 +334,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
   const int row = warp * 16 + (lane >> 2), pair = (lane & 3) * 2;
+  const u32 number_full = shared_base + 34560, number_empty = number_full + 8, number_told = number_full + 16;
   const u32 q_1_tile_ring = shared_base + 0;
   const u32 k_1_tile_ring = shared_base + 16384;
   const u32 v_1_tile_ring = shared_base + 24576;
@@ -344,7 +345,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
   const u32 t_full_3 = shared_base + 33280;
   const u32 t_empty_3 = shared_base + 33408;
   const u32 apart = shared_base + 33536;
-  const u32 number_full = shared_base + 34560, number_empty = number_full + 8, number_told = number_full + 16;
   if (thread == 0) {
     mbarrier_open(number_full);
     mbarrier_open(number_empty, 8);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -43,6 +44,39 @@ def test_blocks_of_a_cluster_merge_right(name: str, skeleton: str, rng: np.rando
         for least in (0, 1):
             sizes = case.suiting(plan, case.draw(rng, least=least))
             assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
+def split_matmul() -> Case:
+    g = nn.matmul(n=192, k=456)
+    split = next(c for c in search(g).candidates if c.splits)
+    return Case(split, {"m": 100}, {"m": 150})
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("make", [CASES["flash decoding of any group"], split_matmul])
+def test_blocks_whose_loaders_go_first_merge_right(
+    make: Callable[[], Case], count: int, rng: np.random.Generator
+) -> None:
+    case = make()
+    plan = clustered(case, count, "specialised")[-1 if count == 3 else 0]
+    first, second = plan.kernels
+    assert first.binding.loaders and not second.binding.loaders
+    (kernel,) = generate(plan).kernels
+    assert kernel.cluster == count
+    own = kernel.text.split(KERNEL_MARK)[1]
+    assert "gridDim" not in own, "a block has one tile: those of a cluster are the chunks of one"
+    for least in (0, 1):
+        sizes = case.suiting(plan, case.draw(rng, least=least))
+        assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
+def test_loaders_allow_no_merge_but_in_a_cluster() -> None:
+    case = CASES["flash decoding of any group"]()
+    for merge in ("last-arriving", "spread"):
+        with pytest.raises(
+            ScheduleError, match=f"specialised has no merge '{merge}': allowed are none, second-launch, cluster"
+        ):
+            clustered(case, 2, "specialised", merge)
 
 
 @pytest.mark.parametrize("skeleton", ["cta-ring", "warp-ring"])
