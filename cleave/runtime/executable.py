@@ -4,12 +4,13 @@ f(q, k, v)                 NumPy in, NumPy out; CuPy in, CuPy out; torch in, tor
 f(q, k, v, out=o)          results into arrays of the caller: one, a tuple of all, or a dict by name
 f(q, k, v, n=77)           a dim that no shape gives
 f.prepare(q, k, v, out=o)  a call of these arrays, checked once: ``call()``
-f.kernels, f.source, f.resources, f.compiles
+f.kernels, f.source, f.resources, f.compiles, f.host_source
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import RLock
 from typing import Any, cast
 
@@ -33,13 +34,20 @@ from cleave.runtime.call import (
     signature,
     views_of,
 )
-from cleave.runtime.launch import POINTER, Launches, LoadedOperator
+from cleave.runtime.launch import POINTER, Launches, LoadedOperator, layout_of
 from cleave.runtime.match import matcher
+from cleave.runtime.pattern import Pattern, pattern_of
 from cleave.runtime.plan import Plan, choose, make_plan, packed
 from cleave.runtime.route import Form, Route, route_of, see
+from cleave.runtime.sizes import structure
 
 _KEPT = 512
-"""Plans and routes of one operator that are remembered, the newest."""
+"""Plans and routes of one operator that are remembered, those used last."""
+
+_PATTERNS_KEPT = 16
+
+_MET_KEPT = 64
+"""Forms that were met once, the newest: one that comes again is worth a route."""
 
 _STREAMS_KEPT = 64
 
@@ -52,15 +60,20 @@ Compiler = Callable[[Sequence[KernelSource]], Sequence[Compiled]]
 class PreparedCall:
     """A call of fixed arrays on one stream, checked and packed: ``call()`` launches and returns ``result``."""
 
-    __slots__ = ("_device", "_kept", "_repeat", "plan", "result", "stream")
+    __slots__ = ("_device", "_kept", "_plan", "_repeat", "result", "stream")
 
-    def __init__(self, launches: Launches, call: Call, result: Any, kept: tuple[Any, ...]) -> None:
-        self.plan = call.planned.plan
+    def __init__(self, launches: Launches, plan: Callable[[], Plan], result: Any, kept: tuple[Any, ...]) -> None:
         self.result = result
-        self.stream = call.place.stream
-        self._device = None if cuda.device_count() == 1 else call.place.device
+        self.stream = launches.stream
+        self._device = None if cuda.device_count() == 1 else launches.device
         self._repeat = launches.repeat
+        self._plan = plan
         self._kept = kept
+
+    @property
+    def plan(self) -> Plan:
+        """What it launches."""
+        return self._plan()
 
     def __call__(self) -> Any:
         """Nothing about the arrays is checked. Errors: LaunchError."""
@@ -89,6 +102,8 @@ class Executable:
         self._plans: dict[tuple[object, ...], Planned] = {}
         self._routes: dict[Form, Route] = {}
         self._latest: Route | None = None
+        self._patterns: dict[tuple[object, ...], Pattern] = {}
+        self._met: dict[Form, None] = {}
         self._lock = RLock()
 
     @property
@@ -105,6 +120,11 @@ class Executable:
     def source(self) -> str:
         """The CUDA text of all kernels."""
         return "\n".join(dict.fromkeys(kernel.text for kernel in self.kernels))
+
+    @property
+    def host_source(self) -> str:
+        """Python text of the functions that calls of new sizes go through, one for each form that was called."""
+        return "\n".join(pattern.text for pattern in self._patterns.values())
 
     @property
     def compiled(self) -> tuple[Compiled, ...]:
@@ -125,12 +145,11 @@ class Executable:
 
         Returns one array, or a tuple if there are several outputs. A number may be passed for an input without axes.
         A call whose form was seen before takes a short way with the same checks (``cleave.runtime.route``), one of the
-        form of the last call the shortest (``cleave.runtime.match``). Errors: arguments that do not fit (ArgumentError,
+        form of the last call the shortest (``cleave.runtime.match``); one of new sizes goes through one function
+        (``cleave.runtime.sizes``). Errors: arguments that do not fit (ArgumentError,
         with the input and axis), no GPU, a kernel that can't be launched (LaunchError).
         """
-        if type(out) is dict:
-            out = self._in_order(cast("dict[str, Any]", out))
-        outputs = () if out is None else tuple(out) if type(out) in (tuple, list) else (out,)
+        outputs = self._listed(out)
         arguments, names = inputs + outputs, ()
         if named:
             arguments, names = (*inputs, *named.values(), *outputs), tuple(named)
@@ -147,10 +166,14 @@ class Executable:
             done = self._unlike_the_last(inputs, named, outputs, out, stream)
         return done[0] if len(done) == 1 else done
 
-    def _in_order(self, out: dict[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
-        """Outputs by name as their tuple, if all are there."""
-        names = [b.name for b in self.operator.outputs]
-        return tuple(out[n] for n in names) if out.keys() == {*names} else out
+    def _listed(self, out: Any) -> tuple[Any, ...]:
+        """Outputs in their order; a dict in which one is missing as it is."""
+        if out is None:
+            return ()
+        if type(out) is dict:
+            by_name, names = cast("dict[str, Any]", out), [b.name for b in self.operator.outputs]
+            return tuple([by_name[n] for n in names]) if by_name.keys() == {*names} else (by_name,)
+        return tuple(out) if type(out) in (tuple, list) else (out,)
 
     def _unlike_the_last(
         self, inputs: tuple[Any, ...], named: dict[str, Any], outputs: tuple[Any, ...], out: Any, stream: int | None
@@ -166,6 +189,11 @@ class Executable:
                     route.match = matcher(arguments, form[len(given) :], route.order)
                     route.rematched += 1
                 self._latest = route
+                self._refresh(self._routes, form)
+                return done
+        elif form:
+            done = self._of_new_sizes(arguments, given, form, outputs, stream)
+            if done is not None:
                 return done
         call = self._checked(inputs, named, out, stream)
         with cuda.on_device(call.place.device):
@@ -175,6 +203,36 @@ class Executable:
             self._learn(arguments, given, form, call, launches)
         return returned
 
+    def _of_new_sizes(
+        self,
+        arguments: tuple[Any, ...],
+        given: tuple[object, ...],
+        form: Form,
+        outputs: tuple[Any, ...],
+        stream: int | None,
+    ) -> tuple[Any, ...] | None:
+        """A call like one before it but for its sizes; None where none was, or this one does not pass."""
+        with self._lock:
+            for pattern in self._patterns.values():
+                found = pattern.found(arguments, given)
+                if found is None:
+                    continue
+                if form not in self._met:
+                    _keep(self._met, form, None, _MET_KEPT)
+                    return pattern.run(found, outputs, stream)
+                route = pattern.at(found, arguments, form, stream)
+                if route is not None:
+                    _keep(self._routes, form, route, _KEPT)
+                    self._latest = route
+                    return route.run(found.values, outputs, stream)
+        return None
+
+    def _refresh(self, kept: dict[Any, Any], key: object) -> None:
+        """Make the newest of what is kept."""
+        with self._lock:
+            if key in kept:
+                kept[key] = kept.pop(key)
+
     def prepare(self, *inputs: Any, out: Any = None, stream: int | None = None, **named: Any) -> PreparedCall:
         """Check a call once and pack its arguments: ``call()`` launches it again and again, also into a CUDA graph.
 
@@ -182,6 +240,17 @@ class Executable:
         was current or given. Nothing is launched here. Errors: as for a call; an array on the host, or a number that
         lies on the device.
         """
+        outs = self._listed(out)
+        given, arguments = (len(inputs), *named), (*inputs, *named.values(), *outs)
+        with self._lock:
+            for pattern in self._patterns.values():
+                found = pattern.found(arguments, given)
+                ready = found and pattern.prepared(found, outs, stream)
+                if ready:
+                    launches, arrays = ready
+                    result = arrays[0] if len(arrays) == 1 else arrays
+                    plan = partial(self.plan, *inputs, **named)
+                    return PreparedCall(launches, plan, result, (self, inputs, named, arrays))
         call = self._checked(inputs, named, out, stream)
         with cuda.on_device(call.place.device):
             launches = self._new_launches(call)
@@ -189,10 +258,13 @@ class Executable:
             results = results_of(self._source(call), call)
             values, copies = self._values(call, launches, results)
             launches.write(values)
+        form, _ = see(arguments, given)
+        if form:
+            self._learn_pattern(arguments, given, form, call, launches)
         arrays = tuple(r.array for r in results)
         kept = (self, copies, *(v.owner for v in call.views.values()))
         result = arrays[0] if len(arrays) == 1 else arrays
-        return PreparedCall(launches, call, result, kept)
+        return PreparedCall(launches, lambda: call.planned.plan, result, kept)
 
     def plan(self, *inputs: Any, **named: Any) -> Plan:
         """What a call with these arguments would launch; needs no GPU for NumPy arrays."""
@@ -223,7 +295,8 @@ class Executable:
             found = self._plans.get(key)
             if found is None:
                 found = self._make_plan(views, outs, given)
-                _keep(self._plans, key, found, _KEPT)
+            self._plans.pop(key, None)
+            _keep(self._plans, key, found, _KEPT)
         return found
 
     def _make_plan(
@@ -254,7 +327,7 @@ class Executable:
     def _operators(self) -> tuple[LoadedOperator, ...]:
         if self._loaded is None:
             groups = zip(self.variants, self._all_compiled(), strict=True)
-            self._loaded = tuple(LoadedOperator(v.operator.kernels, compiled) for v, compiled in groups)
+            self._loaded = tuple(LoadedOperator(v.operator, compiled) for v, compiled in groups)
         return self._loaded
 
     def _launches(self, call: Call) -> Launches:
@@ -271,7 +344,8 @@ class Executable:
         with self._lock:
             names = [b.name for b in (*self.operator.inputs, *self.operator.outputs)]
             loaded, place = self._operators()[call.planned.variant], call.place
-            return loaded.launches(call.planned.plan, names, device=place.device, stream=place.stream)
+            layout, sizes = layout_of(call.planned.plan, names)
+            return loaded.launches(layout, sizes, device=place.device, stream=place.stream)
 
     def _source(self, call: Call) -> OperatorSource:
         return self.variants[call.planned.variant].operator
@@ -314,6 +388,30 @@ class Executable:
                 _keep(self._routes, form, route, _KEPT)
             _keep(route.launches, call.place.stream, launches, _STREAMS_KEPT)
             self._latest = route
+            self._learn_pattern(arguments, given, form, call, launches, route)
+
+    def _learn_pattern(
+        self,
+        arguments: tuple[Any, ...],
+        given: tuple[object, ...],
+        form: Form,
+        call: Call,
+        launches: Launches,
+        route: Route | None = None,
+    ) -> None:
+        """Remember what calls of other sizes have in common with this one."""
+        if len(self.variants) > 1:  # sizes choose among them
+            return
+        with self._lock:
+            key = structure(arguments, given, form[len(given) :])
+            if key in self._patterns:
+                return
+            route = route or route_of(self._source(call), arguments, given, form, call, launches)
+            if route is None:
+                return
+            found = pattern_of(arguments, form, call, route, launches, self._operators()[0])
+            if found is not None:
+                _keep(self._patterns, key, found, _PATTERNS_KEPT)
 
 
 def _keep(found: dict[Any, Any], key: object, value: object, most: int) -> None:

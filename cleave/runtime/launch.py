@@ -1,11 +1,12 @@
-"""Loaded kernels, their memory, and the launches of one plan with packed arguments.
+"""Loaded kernels, their memory, and launches with packed arguments.
 
 The values of all launches of a call lie in one block of eight bytes each; every launch has a list of addresses into it.
-A call writes what changed, addresses of arrays and numbers passed by value, and launches.
+A call writes what changed, addresses of arrays and numbers passed by value, and launches. Other sizes of the arrays
+change the rest of the block and the grids, and nothing else.
 
-    block ::= addresses and numbers of the call | addresses of workspaces | values that the plan decides
+    block ::= addresses and numbers of the call | addresses of workspaces | values that the sizes decide
 
-Tensor maps lie beside it and are encoded again when the address of their array changes.
+Tensor maps lie beside it and are encoded again when the address or the sizes of their array change.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cleave.errors import LaunchError
-from cleave.kernel import Compiled, KernelSource
+from cleave.kernel import Compiled, KernelSource, OperatorSource
 from cleave.runtime import cuda
 from cleave.runtime.maps import TensorMapArgument
-from cleave.runtime.plan import Address, MapOf, Memory, Plan, ScalarValue
+from cleave.runtime.plan import Address, MapOf, Plan, ScalarValue
 from cleave.target import TARGETS
 
 _WORD = 8
@@ -42,20 +45,19 @@ class Workspaces:
         self._current: dict[tuple[int, int, str], cuda.DeviceMemory] = {}
         self._outgrown: list[cuda.DeviceMemory] = []
 
-    def address(self, memory: Memory, device: int, stream: int) -> int:
+    def address(self, name: str, size: int, *, zeroed: bool, device: int, stream: int) -> int:
         """Where a workspace of at least this size lies for a stream.
 
         Errors: new memory would be needed while the stream records a graph.
         """
-        key = (device, stream, memory.name)
+        key = (device, stream, name)
         found = self._current.get(key)
-        if found is not None and found.size >= memory.size:
+        if found is not None and found.size >= size:
             return found.pointer
-        _refuse_capture(memory.name, stream)
+        _refuse_capture(name, stream)
         if found is not None:
             self._outgrown.append(found)
-        size = 1 << max(memory.size - 1, 0).bit_length()
-        self._current[key] = cuda.allocate(size, zeroed=memory.zeroed, stream=stream)
+        self._current[key] = cuda.allocate(1 << max(size - 1, 0).bit_length(), zeroed=zeroed, stream=stream)
         return self._current[key].pointer
 
 
@@ -84,21 +86,33 @@ def _load(k: KernelSource, c: Compiled) -> cuda.Kernel:
 class LoadedOperator:
     """The kernels of one operator, loaded on demand for each device."""
 
-    def __init__(self, kernels: Sequence[KernelSource], compiled: Sequence[Compiled]) -> None:
-        self._kernels = tuple(kernels)
+    def __init__(self, operator: OperatorSource, compiled: Sequence[Compiled]) -> None:
+        self.operator = operator
+        self._kernels = operator.kernels
         self._compiled = tuple(compiled)
         self._loaded: dict[int, tuple[cuda.Kernel, ...]] = {}
         self._workspaces = Workspaces()
 
-    def launches(self, plan: Plan, buffers: Sequence[str], *, device: int, stream: int) -> Launches:
-        """The launches of a plan on a stream of the current device, loaded and with their workspaces.
+    def launches(self, layout: Layout, sizes: Sizes, *, device: int, stream: int) -> Launches:
+        """Launches on a stream of the current device, loaded and with their workspaces.
 
-        ``buffers`` are the inputs and outputs, in the order in which a call gives their addresses or values.
-        Errors: kernels or workspaces that would be new while the stream records a graph.
+        Errors: kernels or workspaces that would be new while the stream records a graph; LaunchError.
         """
-        workspaces = {m.name: self._workspaces.address(m, device, stream) for m in plan.workspaces if plan.launches}
-        kernels = self._on(device, stream) if plan.launches else ()
-        return Launches(kernels, plan, buffers, workspaces, stream)
+        addresses = self._addresses(layout, sizes, device, stream)
+        kernels = self._on(device, stream) if layout.launches else ()
+        found = Launches(kernels, layout, device, stream)
+        found.resize(addresses, sizes)
+        return found
+
+    def resize(self, launches: Launches, sizes: Sizes) -> None:
+        """Errors: as for ``launches``; ``struct.error`` for a number that its kernel's type can't hold."""
+        launches.resize(self._addresses(launches.layout, sizes, launches.device, launches.stream), sizes)
+
+    def _addresses(self, layout: Layout, sizes: Sizes, device: int, stream: int) -> list[int]:
+        return [
+            self._workspaces.address(name, size, zeroed=zeroed, device=device, stream=stream)
+            for (name, zeroed), size in zip(layout.workspaces, sizes.memory, strict=True)
+        ]
 
     def _on(self, device: int, stream: int) -> tuple[cuda.Kernel, ...]:
         found = self._loaded.get(device)
@@ -111,61 +125,125 @@ class LoadedOperator:
         return found
 
 
-class Launches:
-    """The kernels of one plan on one stream, with their arguments packed except for what a call gives."""
+class Sizes(NamedTuple):
+    """All of a call that the sizes of its arrays decide, in the order of a ``Layout``.
 
-    def __init__(
-        self,
-        kernels: Sequence[cuda.Kernel],
-        plan: Plan,
-        buffers: Sequence[str],
-        workspaces: dict[str, int],
-        stream: int,
-    ) -> None:
-        kinds = _kinds(plan)
-        constants = [a for launch in plan.launches for a in launch.arguments if isinstance(a, np.generic)]
-        places = {name: n for n, name in enumerate((*buffers, *workspaces))}
-        self.kinds = tuple(kinds.get(name, POINTER) for name in buffers)
-        self._block = (ctypes.c_uint64 * (len(places) + len(constants) + 1))()
-        self._pack = struct.Struct("=" + "".join(_FORMATS[kind] for kind in self.kinds)).pack_into
+    numbers  integers that kernels are passed
+    grids    blocks along x, y and z of each launch
+    memory   bytes of workspaces
+    maps     (elements, strides in bytes) of tensor maps
+    """
+
+    numbers: tuple[float, ...]
+    grids: tuple[tuple[int, int, int], ...]
+    memory: tuple[int, ...]
+    maps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the arguments of launches lie, at all sizes.
+
+    kinds       of inputs and outputs, in the order in which a call gives their addresses or values
+    workspaces  (name, whether zero when new)
+    numbers     type of each
+    maps        (place of its array in the block, map), the map at some sizes
+    launches    (number of the kernel, its arguments: a place in the block, or −1 − the number of a map)
+    """
+
+    kinds: tuple[str, ...]
+    workspaces: tuple[tuple[str, bool], ...]
+    numbers: tuple[str, ...]
+    maps: tuple[tuple[int, MapOf], ...]
+    launches: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def layout_of(plan: Plan, buffers: Sequence[str]) -> tuple[Layout, Sizes]:
+    """Of a plan. ``buffers`` are the inputs and outputs, in the order in which a call gives addresses or values."""
+    kinds = _kinds(plan)
+    memory = plan.workspaces if plan.launches else ()
+    places = {name: n for n, name in enumerate((*buffers, *(m.name for m in memory)))}
+    constants: list[np.generic] = []
+    maps: list[tuple[int, MapOf]] = []
+    launches: list[tuple[int, tuple[int, ...]]] = []
+    for launch in plan.launches:
+        arguments: list[int] = []
+        for argument in launch.arguments:
+            if isinstance(argument, np.generic):
+                arguments.append(len(places) + len(constants))
+                constants.append(argument)
+            elif isinstance(argument, MapOf):
+                maps.append((places[argument.buffer], argument))
+                arguments.append(-len(maps))
+            else:
+                arguments.append(places[_name(argument)])
+        launches.append((launch.kernel, tuple(arguments)))
+    layout = Layout(
+        kinds=tuple(kinds.get(name, POINTER) for name in buffers),
+        workspaces=tuple((m.name, m.zeroed) for m in memory),
+        numbers=tuple(c.dtype.name for c in constants),
+        maps=tuple(maps),
+        launches=tuple(launches),
+    )
+    sizes = Sizes(
+        numbers=tuple(c.item() for c in constants),
+        grids=tuple(launch.grid for launch in plan.launches),
+        memory=tuple(m.size for m in memory),
+        maps=tuple((m.dims, m.strides) for _, m in maps),
+    )
+    return layout, sizes
+
+
+@cache
+def _packer(kinds: tuple[str, ...]) -> Callable[..., None]:
+    return struct.Struct("=" + "".join(_FORMATS[kind] for kind in kinds)).pack_into
+
+
+class Launches:
+    """The kernels of a layout on one stream, with their arguments packed except for what a call gives."""
+
+    def __init__(self, kernels: Sequence[cuda.Kernel], layout: Layout, device: int, stream: int) -> None:
+        self.layout, self.kinds, self.device, self.stream = layout, layout.kinds, device, stream
+        memory = (POINTER,) * len(layout.workspaces)
+        self._block = (ctypes.c_uint64 * (len(layout.kinds) + len(memory) + len(layout.numbers) + 1))()
+        self._pack = _packer(layout.kinds)
+        self._pack_sizes = _packer((*memory, *layout.numbers))
         self._lock = Lock()
         self._written: Sequence[float] | None = None
-        struct.pack_into(f"={len(workspaces)}Q", self._block, _WORD * len(buffers), *workspaces.values())
-        start = ctypes.addressof(self._block)
-        free = start + _WORD * len(places)
         self._launches: list[tuple[Callable[[], object], cuda.Kernel]] = []
-        self._lists: list[Any] = []  # the driver reads them at every launch
-        self._maps: list[tuple[int, TensorMapArgument]] = []
-        for launch in plan.launches:
-            addresses = (ctypes.c_void_p * max(len(launch.arguments), 1))()
-            for n, argument in enumerate(launch.arguments):
-                if isinstance(argument, np.generic):
-                    ctypes.memmove(free, argument.tobytes(), argument.nbytes)
-                    addresses[n], free = free, free + _WORD
-                elif isinstance(argument, MapOf):
-                    addresses[n] = self._map(argument, places[argument.buffer], workspaces)
-                else:
-                    addresses[n] = start + _WORD * places[_name(argument)]
-            kernel = kernels[launch.kernel]
-            self._lists.append(addresses)
-            self._launches.append((kernel.bound(launch.grid, ctypes.addressof(addresses), stream), kernel))
+        self._maps = [(place, TensorMapArgument(value)) for place, value in layout.maps]
+        start, maps = ctypes.addressof(self._block), self._maps
+        self._kernels: list[tuple[cuda.Kernel, Any, int]] = []  # the driver reads the lists at every launch
+        for number, arguments in layout.launches:
+            addresses = (ctypes.c_void_p * max(len(arguments), 1))(
+                *[start + _WORD * n if n >= 0 else maps[-1 - n][1].address for n in arguments]
+            )
+            self._kernels.append((kernels[number], addresses, ctypes.addressof(addresses)))
 
-    def _map(self, argument: MapOf, place: int, workspaces: dict[str, int]) -> int:
-        """The address of a tensor map; that of a workspace stays, others follow the values of a call."""
-        made = TensorMapArgument(argument)
-        self._lists.append(made)
-        if argument.buffer in workspaces:
-            made.point_to(workspaces[argument.buffer])
-        else:
-            self._maps.append((place, made))
-        return made.address
+    def resize(self, workspaces: Sequence[int], sizes: Sizes) -> None:
+        """Everything that is no address or number of a call; ``workspaces``: where they lie.
+
+        Errors: ``struct.error`` for a number that its kernel's type can't hold; LaunchError.
+        """
+        self._written = None
+        inputs = len(self.kinds)
+        self._pack_sizes(self._block, _WORD * inputs, *workspaces, *sizes.numbers)
+        for (place, made), (dims, strides) in zip(self._maps, sizes.maps, strict=True):
+            made.describe(dims, strides)
+            if place >= inputs:
+                made.point_to(workspaces[place - inputs])
+        self._launches = [
+            (kernel.bound(grid, addresses, self.stream), kernel)
+            for (kernel, _, addresses), grid in zip(self._kernels, sizes.grids, strict=True)
+        ]
 
     def write(self, values: Sequence[float]) -> None:
         """Write the addresses (integers) and numbers of a call."""
         self._written = None
         self._pack(self._block, 0, *values)
         for place, one in self._maps:
-            one.point_to(int(values[place]))
+            if place < len(self.kinds):
+                one.point_to(int(values[place]))
         self._written = values
 
     def run(self, values: Sequence[float]) -> None:

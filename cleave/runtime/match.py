@@ -1,4 +1,4 @@
-"""Calls like the last one, recognised by one expression over their arguments: it is compiled once for a form.
+"""Calls like the last one, recognised by one expression over their arguments: its text is compiled once for all sizes.
 
     def match(arguments):
         a0, a1, a2 = arguments
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 from cleave.runtime.arrays import READERS, Reader, as_dim, as_number, cupy_facts, torch_facts
@@ -23,13 +23,18 @@ Values = list[float]
 
 Match = Callable[[tuple[Any, ...]], Values | None]
 
-_FACTS: dict[Reader, str] = {
-    torch_facts: "{a}.shape == {f}0 and {a}.stride() == {f}1 and {a}.dtype is {f}2 and {a}.get_device() == {f}3"
-    " and {a}.is_neg() is {f}4",
-    cupy_facts: "{a}.shape == {f}0 and {a}.strides == {f}1 and {a}.dtype is {f}2 and {a}.data.device_id == {f}3",
+_SIZES: dict[Reader, str] = {
+    torch_facts: "{a}.shape == {f}0 and {a}.stride() == {f}1",
+    cupy_facts: "{a}.shape == {f}0 and {a}.strides == {f}1",
     as_dim: "{a} == {f}0",
 }
-_VALUES: dict[Reader, str] = {
+KINDS: dict[Reader, str] = {
+    torch_facts: "{a}.dtype is {f}2 and {a}.get_device() == {f}3 and {a}.is_neg() is {f}4",
+    cupy_facts: "{a}.dtype is {f}2 and {a}.data.device_id == {f}3",
+}
+"""The facts that are no sizes."""
+
+VALUES: dict[Reader, str] = {
     torch_facts: "{a}.data_ptr()",
     cupy_facts: "{a}.data.ptr",
     as_dim: "{a}",
@@ -45,39 +50,61 @@ def matcher(arguments: Sequence[Any], facts: Sequence[object], order: Sequence[i
 
     Errors: RuntimeError for tensors without an address, from the function.
     """
-    readers = [READERS[type(a)] for a in arguments]
-    guarded = [n for n, reader in enumerate(readers) if reader is torch_facts]
-    guard = _guard([arguments[n] for n in guarded])
-    names: dict[str, Any] = {"guard": guard}
-    tests: list[str] = []
-    if guard is not None:
-        every = len(guarded) == len(arguments)
-        tests.append("guard(*arguments)" if every else f"guard({', '.join(f'a{n}' for n in guarded)})")
-    for n, (argument, reader, fact) in enumerate(zip(arguments, readers, facts, strict=True)):
-        if reader is torch_facts and guard is not None:
-            continue
-        names[f"t{n}"] = type(argument)
-        found = cast("tuple[object, ...]", fact) if isinstance(fact, tuple) else (fact,)
-        names |= {f"f{n}_{k}": part for k, part in enumerate(found)}
-        tests.append(f"type(a{n}) is t{n}")
-        if reader in _FACTS:
-            tests.append(_facts(argument, reader).format(a=f"a{n}", f=f"f{n}_"))
-    values = ", ".join(_VALUES[readers[n]].format(a=f"a{n}") for n in order)
-    parts = "".join(f"a{n}, " for n in range(len(arguments)))
-    text = f"""
-def match(arguments):
-    {f"{parts} = arguments" if parts else ""}
-    return [{values}] if {" and ".join(tests) or "True"} else None
-"""
-    exec(text, names)
-    return cast("Match", names["match"])
+    types: list[type] = [type(a) for a in arguments]
+    readers = tuple([READERS[kind] for kind in types])
+    guard = _guard([a for a, reader in zip(arguments, readers, strict=True) if reader is torch_facts])
+    read = tuple([not (guard and reader is torch_facts) for reader in readers])
+    regular = tuple([reader is cupy_facts and _is_regular(a) for a, reader in zip(arguments, readers, strict=True)])
+    expected: list[object] = []
+    for kind, fact, is_read in zip(types, facts, read, strict=True):
+        if is_read:
+            expected.append(kind)
+            expected += cast("tuple[object, ...]", fact) if isinstance(fact, tuple) else (fact,)
+    return _maker(readers, read, regular, tuple(order))(guard, *expected)
 
 
-def _facts(argument: Any, reader: Reader) -> str:
+def _is_regular(array: Any) -> bool:
     """CuPy arrays know whether they are in C order without gaps: that and the shape decide the strides that count."""
-    if reader is cupy_facts and getattr(argument, "_c_contiguous", False) is True:
-        return _FACTS[reader].replace("{a}.strides == {f}1", "{a}._c_contiguous")
-    return _FACTS[reader]
+    return getattr(array, "_c_contiguous", False) is True
+
+
+_COUNTS: dict[Reader, int] = {torch_facts: 5, cupy_facts: 4, as_dim: 1, as_number: 1}
+"""Facts that a reader gives."""
+
+
+@lru_cache(maxsize=256)
+def _maker(
+    readers: tuple[Reader, ...], read: tuple[bool, ...], regular: tuple[bool, ...], order: tuple[int, ...]
+) -> Callable[..., Match]:
+    """What makes matches of torch's guard, and the type and the facts of each argument whose attributes are read."""
+    guarded = [f"a{n}" for n, is_read in enumerate(read) if not is_read]
+    tests = [f"guard({'*arguments' if len(guarded) == len(readers) else ', '.join(guarded)})"] if guarded else []
+    expected: list[str] = []
+    for n, reader in enumerate(readers):
+        if read[n]:
+            expected += [f"t{n}", *(f"f{n}_{k}" for k in range(_COUNTS[reader]))]
+            found = " and ".join(known[reader] for known in (_SIZES, KINDS) if reader in known)
+            if regular[n]:
+                found = found.replace("{a}.strides == {f}1", "{a}._c_contiguous")
+            tests += [f"type(a{n}) is t{n}", *([found.format(a=f"a{n}", f=f"f{n}_")] if found else [])]
+    values = ", ".join(VALUES[readers[n]].format(a=f"a{n}") for n in order)
+    parts = "".join(f"a{n}, " for n in range(len(readers)))
+    return made(
+        f"""
+def make(guard, {", ".join(expected)}):
+    def match(arguments):
+        {f"{parts} = arguments" if parts else ""}
+        return [{values}] if {" and ".join(tests) or "True"} else None
+    return match
+""",
+        "make",
+    )
+
+
+def made(text: str, name: str, **names: Any) -> Callable[..., Any]:
+    """A function of this name from its text, which may use these names."""
+    exec(text, names)
+    return cast("Callable[..., Any]", names[name])
 
 
 def _guard(tensors: Sequence[Any]) -> Callable[..., bool] | None:

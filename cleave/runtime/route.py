@@ -63,6 +63,11 @@ class Route:
     admitted: Values = field(default_factory=list[float])
     rematched: int = 0
 
+    @property
+    def arguments(self) -> int:
+        """How many came."""
+        return self.counts[0] + len(self.names) + self.counts[1]
+
     def ordered(self, values: Values) -> Values:
         """From the order in which arguments came."""
         return [values[place] for place in self.order]
@@ -151,7 +156,7 @@ def route_of(
     names = [b.name for b in buffers]
     count, *by_name = given
     outputs = [b.name for b in operator.outputs] if call.outs else []
-    came = [*names[:count], *by_name, *outputs]
+    came = came_as(operator, given, outputs=bool(outputs))
     order = tuple(came.index(b.name) for b in (operator.inputs if not outputs else buffers))
     here = {n: a for n, a in {**call.views, **call.outs}.items() if not a.on_host}
     arrays = {n: a for n, a in here.items() if 0 not in a.shape}
@@ -169,6 +174,13 @@ def route_of(
         numbers=any(kind != POINTER for kind in launches.kinds),
         match=matcher(arguments, form[len(given) :], order),
     )
+
+
+def came_as(operator: OperatorSource, given: tuple[Any, ...], *, outputs: bool) -> list[str]:
+    """The input, dim or output that each argument of a call is."""
+    count, *by_name = given
+    by_place = [b.name for b in operator.inputs][:count]
+    return [*by_place, *by_name, *([b.name for b in operator.outputs] if outputs else [])]
 
 
 def _apart(outputs: Sequence[str], names: Sequence[str], arrays: Mapping[str, ArrayView]) -> tuple[Apart, ...]:

@@ -5,6 +5,7 @@ install(monkeypatch, {"scaling": (("Q", "Q", "f", "i"), work)})    # entry -> ki
 
 import contextlib
 import ctypes
+import sys
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Tensor:
 
     def __init__(self, array, *, device="cuda", dtype=None, index=1):
         self.array = array
-        self.shape, self.dtype = array.shape, f"torch.{dtype or array.dtype}"
+        self.shape, self.dtype = array.shape, sys.intern(f"torch.{dtype or array.dtype}")
         self.device = type("device", (), {"type": device, "index": index, "__str__": lambda _: device})()
         self.index, self.negated = index, False
         # Quick, as the real ones are: the cost of calls is measured with them.

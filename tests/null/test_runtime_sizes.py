@@ -1,0 +1,389 @@
+"""Calls of sizes that were not met before: what passes, what it becomes, and what is said of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleave.errors import ArgumentError, CleaveError, LaunchError
+from cleave.ir.dim import dims
+from cleave.ir.index import Symbol, ceildiv, maximum, minimum, of
+from cleave.kernel import (
+    Buffer,
+    Compiled,
+    KernelSource,
+    OperatorSource,
+    Parameter,
+    Pointer,
+    Resources,
+    Scalar,
+    Stride,
+    TensorMap,
+    Value,
+    Variant,
+    Workspace,
+)
+from cleave.runtime import executable as module
+from cleave.runtime.executable import Executable
+from cleave.runtime.launch import layout_of
+from cleave.runtime.route import see
+from tests.null import fake_gpu as fake
+from tests.null.fake_gpu import Quick, Tensor
+from tests.null.test_runtime_calls import aligned, interpreter_seconds, seconds_per_call
+
+NEW_SIZE_SECONDS = 60e-6
+"""What a call at a new size may cost on the machine that figures are given for, with the driver's part."""
+
+B, P = dims("b p", minimum=1, maximum=4096)
+(H,) = dims("h", multiple_of=2)
+(K,) = dims("k")
+D = of(Symbol("d"))
+CHUNK = Symbol("chunk")
+
+
+def paged(**changes: object) -> OperatorSource:
+    """Sizes as those of attention over pages, split: chunks, workspaces, a grid of at most 16 blocks, tensor maps."""
+    parts = ceildiv(K, of(CHUNK))
+    cache = TensorMap("cache", "float32", (D, H, P), (4 * D, 4 * D * H), (32, 1, 16), 128)
+    partial = TensorMap("partial", "float32", (D, B * H), (4 * D,), (32, 16), 128)
+    parameters = (
+        Parameter("q", "pointer", "float32", False, Pointer("q")),
+        Parameter("at", "pointer", "int32", False, Pointer("at")),
+        Parameter("pages", "pointer", "int32", False, Pointer("pages")),
+        Parameter("o", "pointer", "float32", True, Pointer("o")),
+        Parameter("partial", "pointer", "float32", True, Pointer("partial")),
+        Parameter("cache_map", "tensor_map", "float32", False, cache),
+        Parameter("partial_map", "tensor_map", "float32", False, partial),
+        Parameter("scale", "float32", "float32", False, Scalar("scale")),
+        Parameter("chunk", "int32", "int32", False, Value(of(CHUNK))),
+        Parameter("reciprocal", "int32", "int32", False, Value(minimum(2**31 // maximum(1, B), 2**31 - 1))),
+        Parameter("total", "int64", "int64", False, Value(K * H * D)),
+    )
+    first = KernelSource("", "paged", parameters, 128, 0, (minimum(B * H, 16), parts), ("sm_90a",), "test")
+    last = KernelSource("", "merge", (*parameters[3:5], parameters[8]), 128, 0, (B * H,), ("sm_90a",), "test")
+    fields: dict[str, object] = {
+        "name": "paged",
+        "inputs": (
+            Buffer("q", "float32", (B, H, D), ("b", "h", "d"), alignment=16),
+            Buffer("cache", "float32", (P, H, D), ("p", "h", "d"), alignment=16),
+            Buffer("at", "int32", (B + 1,), ("b + 1",)),
+            Buffer("pages", "int32", (K,), ("k",)),
+            Buffer("scale", "float32", ()),
+        ),
+        "outputs": (Buffer("o", "float32", (B, H, D), ("b", "h", "d"), alignment=16),),
+        "workspaces": (
+            Workspace("partial", "float32", (B * H, parts, D)),
+            Workspace("count", "int32", (B,), zeroed=True),
+        ),
+        "kernels": (first, last),
+        "fixed": {"d": 8},
+        "derived": ((CHUNK, maximum(ceildiv(K, 4), 16)),),
+        "constraints": (B <= K,),
+    }
+    return OperatorSource(**(fields | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    found = fake.install(monkeypatch, {"paged": ("QQQQQQQfiiq", lambda *a: grids.append(a)), "merge": ("QQi", merge)})
+    monkeypatch.setattr("cleave.runtime.arrays._stream_of_torch", lambda: lambda _: 5)
+    made = lambda shape, *_: lambda: torch(aligned(shape))  # noqa: E731
+    monkeypatch.setattr("cleave.runtime.call.torch_maker", made)
+    grids: list[object] = []
+    found.seen = grids
+    return found
+
+
+def merge(*_):
+    pass
+
+
+def executable(operator: OperatorSource) -> Executable:
+    compiled = Compiled("any", "sm_90a", b"", "", Resources(1, 0, 0, 0, 0, 0))
+    return Executable([Variant(operator)], "sm_90a", lambda sources: [compiled] * len(sources))
+
+
+def arrays(b=3, h=2, k=40, p=70, d=8, *, kind=Quick, at=None, changes=()):
+    """q, cache, at, pages, scale and o; ``changes``: what becomes of some of them."""
+    made = {
+        "q": aligned((b, h, d)),
+        "cache": aligned((p, h, d)),
+        "at": aligned((b + 1 if at is None else at,)).view(np.int32),
+        "pages": aligned((k,)).view(np.int32),
+        "o": aligned((b, h, d)),
+    }
+    for name, change in changes:
+        made[name] = change(made[name])
+    given = {n: kind(a) for n, a in made.items()}
+    return {**{n: a for n, a in given.items() if n != "o"}, "scale": 0.5}, given["o"]
+
+
+def torch(array: np.ndarray) -> Tensor:
+    return Tensor(array, index=0)
+
+
+# ---- what passes ---------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "as it is": lambda a: a,
+    "misaligned": lambda a: aligned(a.shape, offset=4).view(a.dtype),
+    "with gaps": lambda a: aligned((*a.shape, 2)).view(a.dtype)[..., 0],
+    "longer": lambda a: aligned((a.shape[0] + 1, *a.shape[1:])).view(a.dtype),
+    "of no rank": lambda a: aligned((1,)).view(a.dtype).reshape(()),
+    "with an axis more": lambda a: a[None],
+    "of one row, with any stride": lambda a: np.lib.stride_tricks.as_strided(a[:1], strides=(12, *a.strides[1:])),
+    "the same row again and again": lambda a: np.broadcast_to(a[:1], a.shape),
+    "of another dtype": lambda a: aligned((*a.shape, 2)).view(np.float64)[..., 0].copy(),
+}
+
+calls = st.fixed_dictionaries(
+    {
+        "b": st.sampled_from((3, 1, 5, 2, 0)),
+        "h": st.sampled_from((2, 4, 6, 8, 3, 0)),
+        "k": st.sampled_from((40, 17, 64, 65, 90, 7, 3, 0)),
+        "p": st.sampled_from((7, 1, 70, 4096, 4097, 0)),
+        "d": st.sampled_from((8, 8, 8, 8, 4)),
+    }
+)
+changed = st.lists(st.tuples(st.sampled_from(("q", "cache", "at", "pages", "o")), st.sampled_from(sorted(CHANGES))),
+                   max_size=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [Quick, torch])
+@pytest.mark.parametrize("allocates", [False, True])
+def test_what_is_found_is_what_the_checks_one_by_one_find(gpu, kind, allocates):
+    f, reference = executable(paged()), executable(paged())
+    x, o = arrays(kind=kind)
+    f(**x, **({} if allocates else {"out": o}))
+    (pattern,) = f._patterns.values()
+    passed = []
+
+    @settings(max_examples=150)
+    @given(calls, changed)
+    def check(sizes, changes):
+        x, o = arrays(**sizes, kind=kind, changes=[(n, CHANGES[c]) for n, c in changes])
+        outs = () if allocates else (o,)
+        given = (0, *x)
+        found = pattern.found((*x.values(), *outs), given)
+        try:
+            call = reference._checked((), x, None if allocates else o, None)
+        except CleaveError:
+            assert found is None
+            return
+        plan = call.planned.plan
+        whole = all(0 not in a.shape for a in (*x.values(), o) if not isinstance(a, float)) and len(plan.launches) == 2
+        assert (found is not None) == whole
+        if found is not None:
+            passed.append(1)
+            names = [b.name for b in (*f.operator.inputs, *f.operator.outputs)]
+            layout, wanted = layout_of(plan, names)
+            assert layout.kinds == pattern.layout.kinds and layout.launches == pattern.layout.launches
+            assert found.sizes == wanted and found.shapes == (tuple(plan.outputs.values()) if allocates else ())
+            assert all(type(n) is int for n in (*found.sizes.numbers, *found.sizes.memory, *found.bytes))
+            _, values = see((*x.values(), *outs), given)
+            assert found.values == values
+
+    check()
+    assert len(passed) > 20
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"b": 4097, "k": 5000}, "paged: dim b = 4097: allowed is in [1, 4096] (from input q, axis b)"),
+        ({"h": 3}, "paged: dim h = 3: must be divisible by 2 (from input q, axis h)"),
+        ({"d": 4}, "input q, axis d: extent 4, expected 8 (d = 8 as compiled)"),
+        ({"at": 3}, "input at, axis b + 1: extent 3, expected 4 (b + 1; b = 3 from input q, axis b)"),
+        ({"k": 2}, "paged: dim.b <= dim.k does not hold: b = 3, k = 2"),
+    ],
+)
+def test_what_is_wrong_with_a_new_size_is_said(gpu, sizes, message):
+    f = executable(paged())
+    for call in (f, f.prepare):
+        x, o = arrays()
+        call(**x, out=o)
+        x, o = arrays(**sizes)
+        with pytest.raises(ArgumentError) as error:
+            call(**x, out=o)
+        assert str(error.value) == message
+
+
+def test_an_output_that_shares_memory_is_refused_at_every_size(gpu):
+    f = executable(paged())
+    for k in (40, 41, 42):
+        x, o = arrays(k=k)
+        f(**x, out=o)
+        with pytest.raises(ArgumentError, match=r"^output o: it shares memory with input q: kernels read inputs while"):
+            f(**x, out=x["q"])
+    assert len(f._patterns) == 1
+
+
+def test_a_grid_beyond_the_limits_is_refused(gpu):
+    kernels = (replace(paged().kernels[0], grid=(K, K * 1000)),)
+    f = executable(paged(kernels=kernels))
+    x, o = arrays(k=40)
+    f(**x, out=o)
+    x, o = arrays(k=66)
+    with pytest.raises(LaunchError, match=r"^paged: 66000 blocks along y, allowed are 65535$"):
+        f(**x, out=o)
+
+
+def test_dims_by_name_and_numbers_that_do_not_fit(gpu):
+    f = executable(paged())
+    for k in (40, 41):
+        x, o = arrays(k=k)
+        f(**x, k=k, out=o)
+        with pytest.raises(ArgumentError, match=rf"^input pages, axis k: extent {k}, expected 39 \(k = 39 as given\)$"):
+            f(**x, k=39, out=o)
+        f(**{**x, "scale": 1e300}, out=o)
+        assert gpu.seen[-1][8] == float("inf")
+
+
+def test_what_has_no_pattern(gpu):
+    """It goes through the checks one by one at every new size, and is right."""
+    first, last = paged().kernels
+    strided = Parameter("s", "int64", "int64", False, Stride("q", 0))
+    gpu.kernels["paged"] = "q", lambda *a: None
+    for kernels in ((last, replace(last, grid=(K - 40,))), (replace(first, parameters=(strided,)), last)):
+        f = executable(paged(kernels=kernels))
+        x, o = arrays(k=40)
+        f(**x, out=o)
+        assert not f._patterns and f.host_source == ""
+
+
+# ---- what it becomes -----------------------------------------------------------------------------------------------
+
+
+def test_kernels_get_the_sizes_of_each_call(gpu):
+    """Known and new sizes in any order, on two streams, prepared or not: grids, numbers, maps, workspaces."""
+    f = executable(paged())
+    prepared = []
+    for k, b, p in (
+        (40, 3, 70),
+        (41, 3, 70),
+        (41, 3, 70),
+        (90, 5, 7),
+        (40, 3, 70),
+        (41, 3, 70),
+        (90, 5, 7),
+        (17, 1, 1),
+    ):
+        for stream in (7, 8):
+            x, o = arrays(k=k, b=b, p=p)
+            call = f.prepare(**x, out=o, stream=stream)
+            for run in (lambda x=x, o=o, stream=stream: f(**x, out=o, stream=stream), call):
+                assert run() is o
+                expected(gpu, x, o, k=k, b=b)
+            assert call.plan.dims["chunk"] == max(-(-k // 4), 16) and call.stream == stream
+            prepared.append((call, x, o, k, b))
+    for call, x, o, k, b in prepared:
+        call()
+        expected(gpu, x, o, k=k, b=b)
+    dims = {(pointer, facts["dims"]) for pointer, facts in gpu.encoded if facts["location"] == "cache"}
+    assert {d for _, d in dims} == {(8, 2, 70), (8, 2, 7), (8, 2, 1)}
+    assert f.compiles == 2 and len(f._patterns) == 1
+
+
+def expected(gpu, x, o, *, k, b):
+    chunk = max(-(-k // 4), 16)
+    grid, *values = gpu.seen[-1]
+    assert grid == (min(b * 2, 16), -(-k // chunk), 1)
+    pointers = [a.array.ctypes.data for a in (x["q"], x["at"], x["pages"], o)]
+    assert values[:4] == pointers and values[5] == x["cache"].array.ctypes.data and values[6] == values[4]
+    assert values[7:] == [0.5, chunk, min(2**31 // b, 2**31 - 1), k * 2 * 8]
+
+
+def test_outputs_are_made_at_new_sizes(gpu):
+    f = executable(paged())
+    for b in (3, 4, 5, 5, 5, 4):
+        x, _ = arrays(b=b)
+        o = f(**x)
+        assert o.shape == (b, 2, 8) and gpu.seen[-1][4] == o.array.ctypes.data
+        assert f.prepare(**x).result.shape == (b, 2, 8)
+
+
+def test_workspaces_grow_but_not_while_a_graph_is_captured(gpu):
+    f = executable(paged())
+    x, o = arrays(b=1)
+    f(**x, out=o)
+    x, o = arrays(b=5)
+    with pytest.raises(LaunchError, match=r"^partial: call it once on this stream before a graph is captured there$"):
+        f(**x, out=o, stream=fake.CAPTURING)
+    f(**x, out=o)
+    sizes = [size for size, zeroed, _ in gpu.allocated if not zeroed]
+    assert sizes == sorted(sizes) and all(size & (size - 1) == 0 for size in sizes)
+
+
+def test_a_size_that_comes_again_has_a_route(gpu):
+    f = executable(paged())
+    for k in range(40, 45):
+        for again in range(3):
+            x, o = arrays(k=k)
+            f(**x, out=o)
+            known = k - 40 + (again > 0 or k == 40)
+            assert len(f._routes) == known, (k, again)
+
+
+# ---- what is kept --------------------------------------------------------------------------------------------------
+
+
+def test_memory_is_bounded_however_many_sizes_there_are(gpu, monkeypatch):
+    for name, most in (("_KEPT", 20), ("_MET_KEPT", 5)):
+        monkeypatch.setattr(module, name, most)
+    f = executable(paged())
+    for k in range(40, 140):
+        for _ in range(3):
+            x, o = arrays(k=k)
+            f(**x, out=o)
+            f.prepare(**x, out=o)
+    assert len(f._routes) == 20 and len(f._met) == 5 and len(f._plans) <= 20 and len(f._patterns) == 1
+    (pattern,) = f._patterns.values()
+    assert len(pattern.launches) == 1
+    assert len(gpu.allocated) < 10
+
+
+def test_what_is_used_is_kept(gpu, monkeypatch):
+    monkeypatch.setattr(module, "_KEPT", 4)
+    f = executable(paged())
+    kept, o = arrays(k=40)
+    for k in range(41, 60):
+        f(**kept, out=o)
+        form, _ = see((*kept.values(), o), (0, *kept))
+        assert form in f._routes
+        for _ in range(2):
+            x, other = arrays(k=k)
+            f(**x, out=other)
+    assert len(f._routes) == 4
+
+
+def test_the_text_of_the_checks_can_be_read(gpu):
+    f = executable(paged())
+    x, o = arrays()
+    f(**x, out=o)
+    assert "def find(arguments):" in f.host_source and "n1_0 <= 4096" in f.host_source
+
+
+# ---- cost ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["call", "prepare"])
+def test_the_host_time_of_a_call_at_a_new_size(gpu, monkeypatch, form):
+    """Twice what the goal is, on a shared machine."""
+    monkeypatch.setattr(fake.FakeKernel, "bound", lambda *_: int)
+    f = executable(paged())
+    every = iter([arrays(k=k, kind=torch) for k in range(40, 40 + 600)])
+    call = f if form == "call" else f.prepare
+
+    def once():
+        x, o = next(every)
+        call(**x, out=o)
+
+    once()
+    slowness = max(1.0, interpreter_seconds() / 1e-6)
+    seconds = seconds_per_call(once, calls=30, rounds=15)
+    print(f"{form}: {1e6 * seconds:.1f} us of host time at a new size, this machine being {slowness:.1f} times slower")
+    assert seconds < NEW_SIZE_SECONDS * 2 * slowness
