@@ -57,6 +57,14 @@ def read_before(s: Loop) -> set[str]:
     return found
 
 
+def values_read(s: Stmt) -> set[str]:
+    """Names of values that a statement reads, those inside it included."""
+    inside = (s, *statements(s.body)) if isinstance(s, Loop) else (s,)
+    terms: list[TileTerm] = [i.term for i in inside if isinstance(i, Let | Update)]
+    terms += [c.carry for i in inside if isinstance(i, Loop) for c in i.accumulators if c.carry is not None]
+    return {i.value.name for i in inside if isinstance(i, Store)}.union(*(names_read(t) for t in terms))
+
+
 def deferrable(em: Emission, c: Accumulator, s: Loop) -> bool:
     """Each lane may keep its own part of a row: nobody reads the whole inside the loop, and the carry acts on parts.
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from cleave.codegen.dependence import values_read
 from cleave.codegen.emission import C_TYPES, CHUNK, STORAGE_16, Emission
 from cleave.codegen.expression import At, exists, index_text, offset_text, row_positions
 from cleave.codegen.layout import SharedTile
-from cleave.codegen.range import covered, multiple_of
+from cleave.codegen.range import covered, extreme, multiple_of, varies
 from cleave.codegen.vector import address_test, stride_tests
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load
 from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, index, inputs_of, of, substitute
 from cleave.tile.box import slab_bytes
-from cleave.tile.program import Let
+from cleave.tile.program import Let, Loop
 
 
 @dataclass(frozen=True)
@@ -224,3 +225,18 @@ def _chunk_at(em: Emission, tile: Tile) -> At:
     if tile.row is None:
         return At({**row_positions(em, "r"), **positions}, {}, "r")
     return At({**positions, tile.row: em.inside(tile.row, "r")})
+
+
+def needed_if(em: Emission, name: str) -> str:
+    """A test whether a tile before all loops is read at all, if only tables tell: rows of requests may see nothing."""
+    loaded = em.lets[name].term
+    assert isinstance(loaded, Load)
+    alike = {let.name for let in em.lets.values() if isinstance(let.term, Load) and let.term.input == loaded.input}
+    readers = [s for s in em.program.body if alike & values_read(s)]
+    if len(readers) != 1 or not isinstance(readers[0], Loop) or not inputs_of(readers[0].upper):
+        return ""
+    bounds = extreme(em, em.fix(readers[0].lower), "least"), extreme(em, em.fix(readers[0].upper), "greatest")
+    if any(found is None or varies(em, found) for found in bounds):
+        return ""
+    low, high = (index_text(em, found, At()) for found in bounds if found is not None)
+    return f"if ({low} < {high})"

@@ -113,7 +113,7 @@ def _kernel(
     emissions = [_emission(schedule, p, memory, writer, names, parameters, shared) for p in group]
     em = emissions[0]
     entry = _identifier(names, first.program.name)
-    packed = packed_axis(first.program)
+    packed = packed_axis(first.program, first.binding)
     counts = [
         em.fix(packed.packing.total)
         if packed and a is packed.axis
@@ -126,12 +126,8 @@ def _kernel(
     if len(group) > 1 and schedule.merge not in SKELETONS[first.skeleton].merges:
         raise CodegenError(f"merge {schedule.merge!r}: {first.skeleton} has none in its launch", location=em.location)
     walks = first.binding.loaders > 0 and len(group) == 1
-    if first.binding.loaders and packed is not None:
-        raise CodegenError(
-            f"chunks of {packed.axis}: {first.skeleton} does not look for its request", location=em.location
-        )
     if walks:
-        counters += specialised.body(em, counts, schedule.target.facts)
+        counters += specialised.body(em, counts, schedule.target.facts, packed)
     else:
         in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts, packed)
     own = order.lines + writer.text()
@@ -199,7 +195,7 @@ def _one_tile_a_block(
 
     def merges() -> None:
         shared.top = floor
-        counters.extend(_merge(way, emissions, tiles, counts, blocks))
+        counters.extend(_merge(way, emissions, tiles, counts, blocks, packed))
 
     with writer.block(""):
         grid.open_grid(em, tiles)
@@ -224,7 +220,12 @@ def _body(em: Emission, emissions: Sequence[Emission], packed: Packed | None, me
 
 
 def _merge(
-    way: Merge, emissions: Sequence[Emission], tiles: Sequence[str], counts: Sequence[Index], blocks: int
+    way: Merge,
+    emissions: Sequence[Emission],
+    tiles: Sequence[str],
+    counts: Sequence[Index],
+    blocks: int,
+    packed: Packed | None,
 ) -> list[Workspace]:
     """The second program of a merge in one launch, if there is one, by those who computed; gives its counters."""
     counters: list[Workspace] = []
@@ -237,13 +238,26 @@ def _merge(
             cluster.receive(em)
             second.parts, second.turn = em.parts, f"slice / {blocks}"
         else:
-            texts = [grid.count_text(em, n, f"{a.name}_tiles") for a, n in zip(first.grid, counts, strict=True)]
-            (merge.meet if way == "spread" else merge.arrive)(em, tiles, texts)
-            counters.append(merge.counter(first, counts))
+            which, places = _counted(em, tiles, counts, packed)
+            texts = [grid.count_text(em, n, f"{a.name}_tiles") for a, n in zip(first.grid, places, strict=True)]
+            (merge.meet if way == "spread" else merge.arrive)(em, which, texts)
+            counters.append(merge.counter(first, places))
         with merge.slices(em, second, tiles, blocks, _chunk_number(first, tiles)) as (here, leave, finer):
             grid.open_grid(second, here, leave, finer)
             ring.body(second)
     return counters
+
+
+def _counted(
+    em: Emission, tiles: Sequence[str], counts: Sequence[Index], packed: Packed | None
+) -> tuple[Sequence[str], Sequence[Index]]:
+    """Tiles of the grid as their blocks count them, and how many there are: by place, if their rows are packed."""
+    grid_axes = em.program.grid
+    if packed is None or packed.axis.kind == "outer":
+        return tiles, counts
+    place = f"({grid.first_place(em, packed)} + {tiles[grid_axes.index(packed.axis)]})"
+    known = {packed.axis: place, packed.packing.owner: "0"}
+    return [known.get(a, x) for a, x in zip(grid_axes, tiles, strict=True)], packed.merged(grid_axes, counts)
 
 
 def _short_way(em: Emission, emissions: Sequence[Emission], packed: Packed | None) -> Callable[[], None] | None:

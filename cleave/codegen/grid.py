@@ -38,27 +38,29 @@ def decode(
     pair: tuple[Axis, Axis] | None = None,
     section: Index | None = None,
     packed: Packed | None = None,
+    leave: str = "return;",
 ) -> list[str]:
     """Number of the tile on every grid axis. Axes that decide how long a loop runs go slowest, longest first.
 
     ``pair``: axes that go fastest together, in strips: ``STRIP`` tiles of the first for each one of the second.
     ``section``: so many tiles of the other axes together are worked on at every length, before the next ones.
-    ``packed``: an axis whose tiles lie one behind the other, and of which ``counts`` has places; 1 for its owner.
+    ``packed``: an axis whose tiles lie one behind the other, and of which ``counts`` has places, 1 for its owner;
+    ``leave``: what is done at a place before the first one.
     """
     grid = em.program.grid
     names = [em.names.fresh(f"{a.name}_tile") for a in grid]
-    if packed is not None:
-        owner, along = grid.index(packed.packing.owner), grid.index(packed.axis)
-        places = [em.names.fresh("place") if n == along else name for n, name in enumerate(names)]
-        order = sorted((n for n in range(len(names)) if n != owner), key=lambda n: (grid[n] not in fastest, -n))
-        em.writer.line(f"int block = {number};")
-        _digits(em, places, counts, order, ())
-        _find(em, packed, places[along], names[owner], names[along])
-        return names
     work = {a: _grows(em, a) for a in grid}
     order = sorted(range(len(names)), key=lambda n: (grid[n] not in fastest, work[grid[n]] is not None, -n))
     backward = {names[n] for n in order if work[grid[n]] is True}
     em.writer.line(f"int block = {number};")
+    if packed is not None:
+        owner, along = grid.index(packed.packing.owner), grid.index(packed.axis)
+        places = [em.names.fresh("place") if n == along else name for n, name in enumerate(names)]
+        reversed_ = {places[along]} if names[along] in backward else set[str]()
+        _digits(em, places, counts, [n for n in order if n != owner], reversed_)
+        _find(em, packed, places[along], names[owner], names[along])
+        em.writer.line(f"if ({names[along]} < 0) {leave}")
+        return names
     if pair is not None:
         first, second = (grid.index(a) for a in pair)
         order = [n for n in order if n not in (first, second)]
@@ -80,23 +82,28 @@ def decode(
 def _find(em: Emission, packed: Packed, place: str, owner: str, tile: str) -> None:
     """The request that has a place, the last one that begins there or before, and which of its tiles it is.
 
-    A warp looks at 32 requests at a time, so that up to 1024 take two turns.
+    A warp looks at 32 requests at a time, so that up to 1024 take two turns; a thread that loads for others, at one.
     """
-    w, a, first = em.writer, packed.packing.owner, em.fix(packed.packing.first)
+    w, a, alone = em.writer, packed.packing.owner, em.binding.loaders > 0
     size = count_text(em, em.extent(a), f"{a.name}_tiles")
     w.line(f"int {owner} = 0;")
     with w.block(f"for (int open = {size}, step; open > 1; open = least(open, step))"):
-        w.line("step = (open + 31) >> 5;")
-        w.line(f"const int probe = {owner} + least(lane * step, open - 1);")
+        w.line(f"step = (open + {'1) >> 1' if alone else '31) >> 5'};")
+        w.line(f"const int probe = {owner} + {'step' if alone else 'least(lane * step, open - 1)'};")
         em.units[a] = "probe"
-        test = f"lane * step < open && {index_text(em, first, At())} <= {place}"
-        w.line(f"const int passed = greatest(votes({test}) - 1, 0) * step;")
+        test = f"{first_place(em, packed)} <= {place}"
+        passed = f"{test} ? step : 0" if alone else f"greatest(votes(lane * step < open && {test}) - 1, 0) * step"
+        w.line(f"const int passed = {passed};")
         w.line(f"{owner} += passed;")
         w.line("open -= passed;")
     em.units[a] = owner
     name_values(em)
-    w.line(f"const int {tile} = {place} - {index_text(em, first, At())};")
-    w.line(f"if ({tile} < 0) return;")
+    w.line(f"const int {tile} = {place} - {first_place(em, packed)};")
+
+
+def first_place(em: Emission, packed: Packed) -> str:
+    """C++ text: the first place of the open request."""
+    return f"({index_text(em, em.fix(packed.packing.first), At())})"
 
 
 def _digits(

@@ -74,7 +74,7 @@ def body(
         if box is not None:
             continue
         source = feed.source(em, tile, ())
-        with em.writer.block(""), em.loading(rows=tile.row is None):
+        with em.writer.block(feed.needed_if(em, tile.name)), em.loading(rows=tile.row is None):
             feed.fill(em, source, layout)
         em.pending.add(tile.name)
     if em.pending:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TypeAlias
 
 from cleave.codegen import accumulator, bulk, contract, feed, grid, persistent, ring
-from cleave.codegen.dependence import ordered, read_before
+from cleave.codegen.dependence import ordered, read_before, values_read
 from cleave.codegen.emission import Emission, Roles
 from cleave.codegen.layout import Fragment, Rounded, RowVector, SharedTile
 from cleave.codegen.ring import Ring
@@ -34,8 +34,9 @@ from cleave.ir.graph import Reduce
 from cleave.ir.index import Index
 from cleave.kernel import Workspace
 from cleave.target import SHARED_OF_THE_SYSTEM, Facts
+from cleave.tile.packed import Packed
 from cleave.tile.plan import Binding
-from cleave.tile.program import Contract, Let, Loop, Stmt, Store, TileTerm, Update, names_read, statements
+from cleave.tile.program import Contract, Let, Loop, Stmt, Update, names_read
 from cleave.tile.skeleton import LOADERS_REGISTERS
 
 NAME = "specialised"
@@ -44,7 +45,7 @@ CACHE_SHARE = 4
 a quarter to a half are alike, all heads at once are 4 % slower."""
 
 
-def body(em: Emission, counts: Sequence[Index], facts: Facts) -> tuple[Workspace, ...]:
+def body(em: Emission, counts: Sequence[Index], facts: Facts, packed: Packed | None = None) -> tuple[Workspace, ...]:
     """The whole program, as two texts for two roles; each walks the tiles of the grid that fall to the block.
 
     There are fewer blocks than tiles: the boxes of a tile are asked for while the one before is computed. Gives the
@@ -52,10 +53,13 @@ def body(em: Emission, counts: Sequence[Index], facts: Facts) -> tuple[Workspace
     """
     outer, tile = em.writer, Writer()
     number = em.names.fresh("number")
+    counts = counts if packed is None else packed.merged(em.program.grid, counts)
     walk = persistent.tiles(em, counts, number)
-    section = grid.units_of_section(em, counts, facts.l2_bytes // CACHE_SHARE) if walk.counters else None
+    in_sections = walk.counters and packed is None
+    section = grid.units_of_section(em, counts, facts.l2_bytes // CACHE_SHARE) if in_sections else None
     em.writer = tile
-    places = grid.decode(em, counts, number=number, pair=grid.sharing_pair(em), section=section)
+    pair = grid.sharing_pair(em) if packed is None else None
+    places = grid.decode(em, counts, number=number, pair=pair, section=section, packed=packed, leave="continue;")
     grid.open_grid(em, places, "continue;")
     roles, computing = _texts(em)
     em.writer = outer
@@ -157,20 +161,13 @@ class _Overlap:
 
 def _box_before(em: Emission, before: dict[str, bulk.Box], tile: feed.Tile) -> bulk.Box | None:
     """A tile before all loops that one loop alone reads: it comes with the first trip, and goes with the last."""
-    readers = [s for s in em.program.body if tile.name in _names_read(s)]
+    readers = [s for s in em.program.body if tile.name in values_read(s)]
     if len(readers) != 1 or not isinstance(readers[0], Loop):
         return None
     box = bulk.box_of(em, tile, None)
     if box is not None:
         before[tile.name] = box
     return box
-
-
-def _names_read(s: Stmt) -> set[str]:
-    inside = (s, *statements(s.body)) if isinstance(s, Loop) else (s,)
-    terms: list[TileTerm] = [i.term for i in inside if isinstance(i, Let | Update)]
-    terms += [c.carry for i in inside if isinstance(i, Loop) for c in i.accumulators if c.carry is not None]
-    return {i.value.name for i in inside if isinstance(i, Store)}.union(*(names_read(t) for t in terms))
 
 
 def _walk(before: Mapping[str, bulk.Box], em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes) -> None:
@@ -181,7 +178,7 @@ def _walk(before: Mapping[str, bulk.Box], em: Emission, s: Loop, r: Ring, boxes:
         )
     overlap = _overlap(em, s, r)
     early, late = _groups(em, s, boxes, overlap)
-    own = [(box, x) for n, box in before.items() if n in _names_read(s) and isinstance(x := em.layouts[n], SharedTile)]
+    own = [(box, x) for n, box in before.items() if n in values_read(s) and isinstance(x := em.layouts[n], SharedTile)]
     held = _Held(bulk.with_empty(em, own, 1, s.axis.name), em.names.fresh("held"))
     for group in (g for g in (early, late, held.boxes) if g.parts):
         _open(em, group)

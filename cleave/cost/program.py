@@ -237,7 +237,7 @@ class Counter:
         return work
 
     def blocks(self, environment: Mapping[Any, Any]) -> int:
-        packed = packed_axis(self.program)
+        packed = packed_axis(self.program, self.binding)
         own = () if packed is None else (packed.axis, packed.packing.owner)
         places = 1 if packed is None else self.value(packed.packing.total, self.dims)
         others = (a for a in self.program.grid if a not in own)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, walk
-from cleave.ir.index import Index, index
+from cleave.ir.index import Index, index, inputs_of
 from cleave.ir.ragged import Lengths, Packing, lengths, positions, rooms
+from cleave.tile.plan import Binding
 from cleave.tile.program import Contract, Program, Store, program_axes, statements, tile_terms
 
 
@@ -27,13 +28,25 @@ class Packed:
         return [index(1) if a is self.packing.owner else n for a, n in zip(grid, counts, strict=True)]
 
 
-def packed_axis(program: Program) -> Packed | None:
-    """The chunks of a split that are packed."""
+def packed_axis(program: Program, binding: Binding) -> Packed | None:
+    """The chunks of a split that are packed; or else rows of requests, unless neighbours fetch together."""
     for a in (a for a in program.grid if a.kind == "outer"):
         found = rooms(a.extent)
-        if found is not None and found.owner in program.unit and found.owner in program.grid:
+        if found is not None and _is_unit(program, found.owner):
             return Packed(a, found)
+    read = [a for a in program.grid if inputs_of(a.extent)]
+    if not read or binding.multicast is not None:
+        return None
+    known = program_lengths(program)
+    for a in read:
+        table = known.table(a.extent)
+        if table is not None and _is_unit(program, table.owner):
+            return Packed(a, table.packed(index(1 if a in program.unit else binding.tile(a))))
     return None
+
+
+def _is_unit(program: Program, a: Axis) -> bool:
+    return a in program.unit and a in program.grid
 
 
 def program_lengths(program: Program) -> Lengths:
