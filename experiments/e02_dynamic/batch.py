@@ -51,8 +51,8 @@ class Pools:
     arrays: dict[str, Any]
     used: Any = None
 
-    def refill(self, ids: Any) -> None:
-        """Numbers in these pages, drawn anew, and in no other."""
+    def refill(self, ids: Any, ends: Any = None) -> None:
+        """Numbers in these pages, drawn anew, and in no other; ``ends`` (page, slot): from there on a page has none."""
         import torch
 
         for x in self.arrays.values():
@@ -61,6 +61,8 @@ class Pools:
             else:
                 x[self.used] = nan
             x[ids] = torch.randn((len(ids), *x.shape[1:]), device=x.device).to(x.dtype)
+            for page, slot in ends or ():
+                x[page, slot:] = nan
         self.used = ids
 
     def finite(self) -> None:
@@ -72,7 +74,8 @@ class Pools:
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs and outputs of a point by their names in the graph; ``queries`` and ``keys``: pointers on the host."""
+    """Inputs and outputs of a point by their names in the graph; ``queries`` and ``keys``: pointers on the host, of
+    pages where keys lie in such."""
 
     point: Point
     graph: Graph
@@ -101,17 +104,22 @@ def _is_cache(name: str) -> bool:
     return name.endswith("_cache")
 
 
-def drawn(p: Point, pools: Pools, device: str, *, seed: int) -> Batch:
-    """A point's batch. The one before, of the same pools, is lost."""
+def drawn(p: Point, pools: Pools, device: str, *, seed: int, ids: Any = None) -> Batch:
+    """A point's batch. The one before, of the same pools, is lost. ``ids``: its page table, if it is not that of a
+    server, which has pages of one key."""
     import torch
 
     torch.manual_seed(seed)
     g = graph_of(p.const)
-    keys, queries = torch.from_numpy(pointers(p.keys)), torch.from_numpy(pointers(p.queries))
+    keys, queries = torch.from_numpy(pointers(p.pages_of_requests)), torch.from_numpy(pointers(p.queries))
     given: dict[str, Any] = {"sm_scale": p.scale, "kv_indptr": keys.to(device), "qo_indptr": queries.to(device)}
     if pools.arrays:
-        ids = torch.from_numpy(page_ids(p.keys, decode="decode" in p.const["kind"])).to(device)
-        pools.refill(ids.long())
+        if ids is None:
+            ids = torch.from_numpy(page_ids(p.keys, decode="decode" in p.const["kind"])).to(device)
+        rests = [k - (n - 1) * p.page if n else 0 for k, n in zip(p.keys, p.pages_of_requests, strict=True)]
+        ends = zip(keys[1:].tolist(), rests, strict=True)
+        pools.refill(ids.long(), [(int(ids[end - 1]), rest) for end, rest in ends if 0 < rest < p.page])
+        given["kv_last_page_len"] = torch.tensor(rests, dtype=torch.int32, device=device)
         given |= {"kv_indices": ids} | {n: x[: p.pages] for n, x in pools.arrays.items()}
     for i in g.inputs:
         if i.name not in given:

@@ -43,6 +43,21 @@ def _emptied() -> Callable[[], object]:
     return lambda: memory.fill_(1.0)
 
 
+def _captured(call: Callable[[], object]) -> Callable[[], object]:
+    """A CUDA graph of a call, which replays it; after a call that loads and allocates what there is to."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        call()
+    return graph.replay
+
+
 @dataclass(frozen=True)
 class Laboratory:
     """A GPU, unless a test says otherwise."""
@@ -52,6 +67,7 @@ class Laboratory:
     time: Callable[..., Times] = time_contenders
     emptied: Callable[[], Callable[[], object]] = _emptied
     flashinfer: Callable[[str], FlashInfer] = FlashInfer
+    captured: Callable[[Callable[[], object]], Callable[[], object]] = _captured
 
     def synchronize(self) -> None:
         if self.device == "cuda":
@@ -87,12 +103,12 @@ _BENCHES: dict[tuple[str, int], Bench] = {}
 """The newest: pools of one operator take a good part of the memory."""
 
 
-def bench_of(operator: str, lab: Laboratory) -> Bench:
+def bench_of(operator: str, lab: Laboratory, own: Sequence[Point] = ()) -> Bench:
+    """``own``: the points of an operator that was not captured."""
     key = operator, id(lab)
     if key not in _BENCHES:
         _BENCHES.clear()
-        own = [p for p in every_point() if p.operator == operator]
-        pools = pools_of(own, lab.device)
+        pools = pools_of(own or [p for p in every_point() if p.operator == operator], lab.device)
         _BENCHES[key] = Bench(operator, lab, pools, lab.flashinfer(lab.device), lab.emptied())
     return _BENCHES[key]
 
@@ -120,7 +136,8 @@ class Prepared:
         self.batch.poison()
         call()
         lab.synchronize()
-        return self.compared(self.batch.outputs if ours else with_dead_rows(self.batch.outputs))
+        found = self.batch.outputs
+        return self.compared(found if ours else with_dead_rows(found, self.wanted["lse"][0]))
 
 
 def prepared(bench: Bench, p: Point) -> Prepared:

@@ -68,22 +68,27 @@ def _kinds(operator: str) -> tuple[str, ...]:
 
 
 def plan(pool: Executor, points: tuple[Point, ...], operators: Sequence[str], count: int) -> list[Tried]:
-    """Of some operators, in their order; ``count``: schedules without a split, and as many with one."""
-    requests = [_requests(points, name, count) for name in operators]
+    """Of some operators, each at the shape that stands for it; ``count`` as below."""
+    return plan_at(pool, [(name, middle(points, name).dims) for name in operators], count)
+
+
+def plan_at(pool: Executor, wanted: Sequence[tuple[str, Mapping[str, int]]], count: int) -> list[Tried]:
+    """Of operators at shapes, in their order; ``count``: schedules without a split, and as many with one."""
+    requests = [_requests(name, dims, count) for name, dims in wanted]
     chosen = iter(chosen_of(pool, [r for group in requests for r in group]))
-    wanted = [[_worth(r, next(chosen), count) for r in group] for group in requests]
-    made = [[pool.submit(prepared, s) for w in group for s in w.schedules] for group in wanted]
+    alternatives = [[_worth(r, next(chosen), count) for r in group] for group in requests]
+    made = [[pool.submit(prepared, s) for w in group for s in w.schedules] for group in alternatives]
     return [
         _tried(name, [f.result() for f in futures], [why for w in group for why in w.refused])
-        for name, futures, group in zip(operators, made, wanted, strict=True)
+        for (name, _), futures, group in zip(wanted, made, alternatives, strict=True)
     ]
 
 
-def _requests(points: tuple[Point, ...], operator: str, count: int) -> list[Request]:
+def _requests(operator: str, dims: Mapping[str, int], count: int) -> list[Request]:
     found = load_candidates(CANDIDATES / f"{operator}.json")
     split = tuple(c for c in found if c.splits)
     whole = tuple(c for c in found if not c.splits)
-    target, dims = Target(TARGET), middle(points, operator).dims
+    target = Target(TARGET)
     off = Config(ablation=Ablation(split=False))
     out = [Request(whole, target, dims, count, off), Request(split, target, dims, AHEAD * count)]
     if SECOND_LAUNCH in _kinds(operator):

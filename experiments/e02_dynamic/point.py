@@ -80,10 +80,10 @@ def try_schedules(
     for p in shapes:
         entered, ready = Entered(), prepared(bench, p)
         for number in left:
-            _enter_ours(entered, bench, ready, str(number), tried.made[number])
+            enter_ours(entered, bench, ready, str(number), tried.made[number])
         out.records += entered.records
         left = [int(n) for n in entered.ours]
-        times = _timed(entered, bench, TRIAL_SAMPLES) if left else {}
+        times = timed(entered, bench, TRIAL_SAMPLES) if left else {}
         for number in left:
             logs.setdefault(number, []).append(log(times[str(number)].median))
             out.records.append(_tried_record(p, tried, number, times[str(number)]))
@@ -104,7 +104,7 @@ def time_point(p: Point, chosen: Chosen, without: Mapping[str, str], lab: Labora
     bench, entered, out = bench_of(p.operator, lab), Entered(refused=dict(without)), Checked()
     ready = prepared(bench, p)
     for name in chosen.numbers:
-        _enter_ours(entered, bench, ready, name, chosen[name])
+        enter_ours(entered, bench, ready, name, chosen[name])
     for name in baselines.names(p.const["kind"]):
         if name not in without:
             _enter_theirs(entered, bench, ready, name)
@@ -112,12 +112,12 @@ def time_point(p: Point, chosen: Chosen, without: Mapping[str, str], lab: Labora
     if OURS not in entered.ours:
         out.lines.append(f"{p.name} is wrong: {[r.check for r in entered.records]}")
         return out
-    times = _timed(entered, bench, SAMPLES)
+    times = timed(entered, bench, SAMPLES)
     again = ready.called(entered.ours[OURS].call, lab, ours=True)
     if not again.passed:
-        out.records.append(_bad(p, OURS, Outcome.WRONG, f"after timing: {again}"))
+        out.records.append(bad(p, OURS, Outcome.WRONG, f"after timing: {again}"))
     for name, e in (*entered.ours.items(), *entered.theirs.items()):
-        out.records.append(_record(p, name, e, times[name], entered.refused))
+        out.records.append(recorded(p, name, e, times[name], entered.refused))
     out.lines += _lines(p, entered, times)
     return out
 
@@ -127,8 +127,8 @@ def check_point(p: Point, chosen: Chosen, lab: Laboratory = GPU) -> Checked:
     bench, entered, out = bench_of(p.operator, lab), Entered(), Checked()
     ready = prepared(bench, p)
     for name in chosen.numbers:
-        _enter_ours(entered, bench, ready, name, chosen[name])
-    out.records += entered.records + [_record(p, n, e, None, {}) for n, e in entered.ours.items()]
+        enter_ours(entered, bench, ready, name, chosen[name])
+    out.records += entered.records + [recorded(p, n, e, None, {}) for n, e in entered.ours.items()]
     out.lines.append(f"{p.name}: " + ", ".join(f"{n} {e.check.frobenius:.1e}" for n, e in entered.ours.items()))
     return out
 
@@ -136,10 +136,10 @@ def check_point(p: Point, chosen: Chosen, lab: Laboratory = GPU) -> Checked:
 # ---- contenders
 
 
-def _enter_ours(entered: Entered, bench: Bench, ready: Prepared, name: str, made: Made) -> None:
+def enter_ours(entered: Entered, bench: Bench, ready: Prepared, name: str, made: Made) -> None:
     p = ready.batch.point
     if made.source is None:
-        entered.records.append(_bad(p, name, Outcome.COMPILE_FAILED, made.error, made))
+        entered.records.append(bad(p, name, Outcome.COMPILE_FAILED, made.error, made))
         return
     for other in entered.ours.values():
         if other.made is made:  # one schedule that is two contenders
@@ -152,10 +152,10 @@ def _enter_ours(entered: Entered, bench: Bench, ready: Prepared, name: str, made
         compiles = bench.compiles(run)
         plan_us = _new_shape(run, ready, bench.lab)
     except CleaveError as error:
-        entered.records.append(_bad(p, name, Outcome.REFUSED, str(error), made))
+        entered.records.append(bad(p, name, Outcome.REFUSED, str(error), made))
         return
     if not check.passed:
-        entered.records.append(_bad(p, name, Outcome.WRONG, str(check), made))
+        entered.records.append(bad(p, name, Outcome.WRONG, str(check), made))
         return
     details = {"compiles_after_first_call": compiles, "resources": [str(r) for r in run.resources]}
     entered.ours[name] = Entrant(call, check, plan_us, made, details)
@@ -194,7 +194,7 @@ def _enter_theirs(entered: Entered, bench: Bench, ready: Prepared, name: str) ->
         entered.refused[name] = f"is wrong: {check}"
 
 
-def _timed(entered: Entered, bench: Bench, samples: int) -> Times:
+def timed(entered: Entered, bench: Bench, samples: int) -> Times:
     """Times by name; a schedule that is two contenders is timed once."""
     every = {**entered.ours, **entered.theirs}
     first = {id(e): name for name, e in reversed(every.items())}
@@ -206,7 +206,7 @@ def _timed(entered: Entered, bench: Bench, samples: int) -> Times:
 # ---- rows
 
 
-def _record(p: Point, name: str, e: Entrant, timing: Timing | None, refused: Mapping[str, str]) -> Record:
+def recorded(p: Point, name: str, e: Entrant, timing: Timing | None, refused: Mapping[str, str]) -> Record:
     details: dict[str, Any] = {"plan_us": e.plan_us, **e.details}
     if refused:
         details["refused"] = dict(refused)
@@ -238,7 +238,7 @@ def _tried_record(p: Point, tried: Tried, number: int, timing: Timing) -> Record
     )
 
 
-def _bad(p: Point, name: str, outcome: Outcome, why: str, made: Made | None = None) -> Record:
+def bad(p: Point, name: str, outcome: Outcome, why: str, made: Made | None = None) -> Record:
     plan = {} if made is None else {"plan": shown(made)}
     return Record(workload={**p.row, "contender": name}, outcome=outcome, schedule=plan, check={"error": why})
 

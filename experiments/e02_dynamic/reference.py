@@ -32,15 +32,15 @@ def reference(batch: Batch) -> dict[str, Sized]:
     q = torch.cat([x["q_nope"], x["q_pe"]], dim=-1) if "q_nope" in x else x["q"]
     for request in range(batch.point.requests):
         first, last = rows[request], rows[request + 1]
-        begin, end = ends[request], ends[request + 1]
-        if first == last or begin == end:
+        begin, end, count = ends[request], ends[request + 1], batch.point.keys[request]
+        if first == last or not count:
             continue
-        k, v = _keys(batch, begin, end)
-        piece = max(1, MOST_SCORES // (q.shape[1] * (end - begin)))
-        seen = first if _sees_all(batch) else max(first, last - (end - begin))
+        k, v = (x[:count] for x in _keys(batch, begin, end))
+        piece = max(1, MOST_SCORES // (q.shape[1] * count))
+        seen = first if _sees_all(batch) else max(first, last - count)
         for start in range(seen, last, piece):
             stop = min(start + piece, last)
-            ahead = None if _sees_all(batch) else start - last + (end - begin)
+            ahead = None if _sees_all(batch) else start - last + count
             found = _attended(q[start:stop].float(), k, v, batch.point.scale, ahead)
             for name, values in zip(("out", "lse"), found, strict=True):
                 for part, value in zip(made[name], values, strict=True):
@@ -54,7 +54,7 @@ def _sees_all(batch: Batch) -> bool:
 
 
 def _keys(batch: Batch, begin: int, end: int) -> tuple[Any, Any]:
-    """Keys and values [t, heads, ..] of one request."""
+    """Keys and values [t, heads, ..] of one request, to the end of its last page."""
     import torch
 
     x = batch.inputs
@@ -62,9 +62,9 @@ def _keys(batch: Batch, begin: int, end: int) -> tuple[Any, Any]:
         return x["k"][begin:end].float(), x["v"][begin:end].float()
     ids = x["kv_indices"][begin:end].long()
     if "k_cache" in x:
-        return x["k_cache"][ids, 0].float(), x["v_cache"][ids, 0].float()
-    latent = x["ckv_cache"][ids].float()
-    return torch.cat([latent, x["kpe_cache"][ids].float()], dim=-1), latent
+        return x["k_cache"][ids].flatten(0, 1).float(), x["v_cache"][ids].flatten(0, 1).float()
+    latent = x["ckv_cache"][ids].flatten(0, 1).float()[:, None]
+    return torch.cat([latent, x["kpe_cache"][ids].flatten(0, 1).float()[:, None]], dim=-1), latent
 
 
 def _attended(q: Any, k: Any, v: Any, scale: float, ahead: int | None) -> tuple[Sized, Sized]:

@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from experiments.e02_dynamic.loop import Loop
     from experiments.e02_dynamic.plans import Tried
 
-PARTS = ("times", "checks", "first")
+AT_POINTS, APART = ("times", "checks", "first"), ("large", "replay")
+PARTS = (*AT_POINTS, *APART)
+SECONDS_A_JOB = 60.0
 TRIED = 6
 """Schedules of an operator without a split, and as many with one, that are tried unless somebody says otherwise."""
 
 
 def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
-    """Plan and compile every operator once, try its schedules, go through its points; ends by itself before the
-    limit."""
+    """Plan and compile every operator once, try its schedules, go through its points; then parts that have shapes of
+    their own. Ends by itself before the limit."""
     from cleave.runtime.device import properties
     from cleave.runtime.watchdog import Worker
     from experiments.e02_dynamic.loop import Loop
@@ -42,19 +44,40 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
     stamp = environment(gpu, apart_from=[_relative(RECORDS.parent)])
     command = f"python -m experiments run e02 measure {' '.join(options.given)}"
     tally = Tally(RECORDS, gpu, command, start + 60 * options.minutes - 10, stamp)
-    names = list(operators(tuple(chosen)))
+    at_points = [part for part in options.parts if part in AT_POINTS]
+    names = list(operators(tuple(chosen))) if at_points else []
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # done before the first time is taken
-        plans = plan(pool, points(), names, options.tried)
-    print(f"planned and compiled {len(names)} operators in {time.monotonic() - start:.0f} s", flush=True)
+        plans = plan(pool, points(), names, options.tried) if names else []
+        jobs = [job for part in options.parts if part in APART for job in _jobs(part, pool)]
+    print(f"planned and compiled in {time.monotonic() - start:.0f} s: {len(names)} operators of points", flush=True)
     with Worker() as worker:
-        for part in options.parts:
-            known = options.resume or part != options.parts[0]
+        for part in at_points:
+            known = options.resume or part != at_points[0]
             _part(Loop(part, tally, worker), plans, chosen, resume=options.resume, known=known)
+        for file, job, *arguments in jobs:
+            row = {"operator": arguments[0].operator, "contender": "all"}
+            tally.run(worker, file, arguments[0].operator, job, *arguments, seconds=SECONDS_A_JOB, workload=row)
     print(f"{tally.rows} rows, {tally.bad} bad, {tally.compiles} compiles after the first call of an operator")
     print(f"{time.monotonic() - start:.0f} s, {tally.left_out} jobs left out for want of time")
     if "times" in options.parts:
         print("\n".join(_added_up(_of_commit(_records("times.jsonl"), stamp))))
     return 1 if tally.bad or tally.left_out or tally.compiles else 0
+
+
+def _jobs(part: str, pool: Executor) -> list[tuple[Any, ...]]:
+    """Jobs of a part that has shapes of its own, planned: file, function, arguments."""
+    from experiments.e02_dynamic import large, replay
+
+    if part == "replay":
+        found = replay.consts(operators(points()))
+        return [("replay.jsonl", replay.replay, t, found[t.operator]) for t in replay.plan(pool, found)]
+    every = large.points()
+    plans = large.plan(pool, every)
+    return [
+        ("large.jsonl", large.time_large, x, plans[x.point.operator, b], plans[x.dense.operator, b], every)
+        for x in every
+        for b in (x.point.requests,)
+    ]
 
 
 def _part(loop: Loop, plans: Sequence[Tried], chosen: Sequence[Point], *, resume: bool, known: bool) -> None:

@@ -9,9 +9,17 @@ from experiments.e02_dynamic.workloads import Point, operators, points
 
 def search() -> int:
     """One file an operator; candidates are ranked at the shape that stands for it."""
+    from experiments.e02_dynamic import large
+
     found = points()
-    for name, const in operators(found).items():
-        search_and_save(graph_of(const), CANDIDATES / f"{name}.json", middle(found, name).dims)
+    known = operators(found)
+    wanted = {name: (graph_of(const), middle(found, name).dims) for name, const in known.items()}
+    for x in large.points():
+        if x.operator not in known:
+            wanted[x.operator] = graph_of(x.point.const), x.point.dims
+        wanted[x.dense.operator] = large.contiguous_graph(), x.dense.dims
+    for name, (graph, dims) in wanted.items():
+        search_and_save(graph, CANDIDATES / f"{name}.json", dims)
     return 0
 
 

@@ -36,6 +36,15 @@ class Point:
         return self.axes["len_indptr"] - 1
 
     @property
+    def page(self) -> int:
+        """Keys in a page."""
+        return self.const.get("page_size", 1)
+
+    @property
+    def pages_of_requests(self) -> tuple[int, ...]:
+        return tuple(-(-k // self.page) for k in self.keys)
+
+    @property
     def pages(self) -> int:
         """Of the cache: two records have fewer than they read."""
         return max(self.axes["num_pages"], self.axes["num_kv_indices"] + 1) if "num_pages" in self.axes else 0
@@ -86,7 +95,7 @@ class Point:
     def dims(self) -> dict[str, int]:
         """Values of the dims of the operator's graph."""
         out = {"b": self.requests}
-        out |= {n: self.axes[n] for n in ("total_q", "total_kv", "num_kv_indices") if n in self.axes}
+        out |= {n: self.axes[n] for n in ("total_q", "total_kv", "num_kv_indices", "t") if n in self.axes}
         return out | ({"num_pages": self.pages} if self.pages else {})
 
 

@@ -27,7 +27,7 @@ from cleave.runtime.watchdog import Limited
 from cleave.runtime.watchdog import Outcome as Ended
 from cleave.tune.plan import Made
 from cleave.verify.metric import least, magnitude
-from experiments.e02_dynamic.baselines import names
+from experiments.e02_dynamic.baselines import names, with_dead_rows
 from experiments.e02_dynamic.batch import drawn, page_ids, pointers, pools_of
 from experiments.e02_dynamic.loop import Loop, remembered
 from experiments.e02_dynamic.plans import OURS, SECOND_LAUNCH, SPLIT_OFF, Chosen, Tried
@@ -367,7 +367,7 @@ def test_a_run_goes_through_points_and_resumes(machine: Workers, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["measure", "--parts", "times,all"], "parts 'times,all': allowed are times, checks, first"),
+        (["measure", "--parts", "times,all"], "parts 'times,all': allowed are times, checks, first, large, replay"),
         (["measure", "--points", "("], "--points '(': missing"),
         (["measure", "--points", "conv"], "--points 'conv': no point's name has it; one is 'gqa_paged_decode_h32_kv4"),
         (["measure", "--tried", "0"], "tried 0: allowed is >= 1"),
@@ -422,3 +422,11 @@ def test_what_runs_before_a_call_is_subtracted() -> None:
     found = in_turns(lambda name: {"a": 5.0, "own": 3.0}[name], ["own", "a"], 3)
     assert without(found.pop("own"), found) == {"a": [2.0] * 3}
     assert without([3.0, 4.0], {"a": [5.0], "b": [3.5, 3.5]}) == {"a": [2.0], "b": [0.5, 0.0]}
+
+
+def test_rows_of_no_key_may_hold_any_large_number() -> None:
+    """Of baselines, and only where no key is seen."""
+    torch = pytest.importorskip("torch")
+    lse, expected = torch.tensor([-6369.3, -5e4, -999.0, -6369.3]), torch.tensor([-np.inf, -np.inf, -np.inf, 2.0])
+    found = with_dead_rows({"lse": lse, "out": lse}, expected)
+    assert found["lse"].tolist() == pytest.approx([-np.inf, -np.inf, -999.0, -6369.3]) and found["out"] is lse
