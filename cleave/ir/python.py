@@ -1,13 +1,14 @@
 """Integer expressions and predicates over dims as lines of Python, which are compiled once and then evaluated often.
 
-    Lines({"t": "n0"})   .value(ceildiv(t, 16) * 2) -> "-2*_0"   .lines == ["_0 = (-1*n0) // 16"]
+    Lines({"t": "n0"})   .value(ceildiv(t, 16) * 2) -> "-2*_0"   .lines == ["_0 = (-1*n0) // (16)"]
 
 Python's integers are those of ``cleave.ir.index``: exact, with floor division and a remainder of the divisor's sign.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 
 from cleave.errors import GraphError
 from cleave.ir.polynomial import (
@@ -46,8 +47,7 @@ class Lines:
 
         Errors: positions and reads, which only kernels know; a symbol without a value.
         """
-        terms = [self._term(monomial, c) for monomial, c in expression.terms]
-        return terms[0] if len(terms) == 1 else f"({' + '.join(terms) or '0'})"
+        return total([product(c, self._factors(monomial)) for monomial, c in expression.terms])
 
     def holds(self, pred: Pred) -> str:
         """Text of a truth value. Errors: as for values."""
@@ -71,9 +71,8 @@ class Lines:
         self.lines.append(f"{name} = {text}")
         return name
 
-    def _term(self, monomial: Monomial, c: int) -> str:
-        factors = [self._atom(a) for a, power in monomial for _ in range(power)]
-        return "*".join(factors if factors and c == 1 else [str(c), *factors])
+    def _factors(self, monomial: Monomial) -> list[str]:
+        return [self._atom(a) for a, power in monomial for _ in range(power)]
 
     def _atom(self, atom: Atom) -> str:
         found = self._atoms.get(atom)
@@ -96,3 +95,22 @@ class Lines:
                 return f"{left} if {left} {'<' if isinstance(atom, Min) else '>'} {right} else {right}"
             case Position() | Read():
                 raise GraphError(f"{atom} is no matter of dims alone")
+
+
+def is_number(text: str) -> bool:
+    return text.lstrip("-").isdigit()
+
+
+def product(c: int, factors: Sequence[str]) -> str:
+    """Text of a product; numbers among the factors are multiplied here."""
+    names = [f for f in factors if not is_number(f)]
+    c = prod((int(f) for f in factors if is_number(f)), start=c)
+    return "*".join(names if names and c == 1 else [str(c), *names]) if c else "0"
+
+
+def total(terms: Sequence[str]) -> str:
+    """Text of a sum, in parentheses if there is more than one term; numbers are added here."""
+    names = [t for t in terms if not is_number(t)]
+    number = sum(int(t) for t in terms if is_number(t))
+    terms = [*names, *([str(number)] if number or not names else [])]
+    return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"

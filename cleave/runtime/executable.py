@@ -35,11 +35,11 @@ from cleave.runtime.call import (
     views_of,
 )
 from cleave.runtime.launch import POINTER, Launches, LoadedOperator, layout_of
-from cleave.runtime.match import matcher
+from cleave.runtime.match import Values, facts_of, matcher
 from cleave.runtime.pattern import Pattern, pattern_of
 from cleave.runtime.plan import Plan, choose, make_plan, packed
-from cleave.runtime.route import Form, Route, route_of, see
-from cleave.runtime.sizes import structure
+from cleave.runtime.route import Route, route_of, see
+from cleave.runtime.sizes import Found, structure
 
 _KEPT = 512
 """Plans and routes of one operator that are remembered, those used last."""
@@ -47,7 +47,7 @@ _KEPT = 512
 _PATTERNS_KEPT = 16
 
 _MET_KEPT = 64
-"""Forms that were met once, the newest: one that comes again is worth a route."""
+"""Sizes that were met once, the newest: those that come again are worth a route."""
 
 _STREAMS_KEPT = 64
 
@@ -100,10 +100,10 @@ class Executable:
         self._compiled: tuple[tuple[Compiled, ...], ...] | None = None
         self._loaded: tuple[LoadedOperator, ...] | None = None
         self._plans: dict[tuple[object, ...], Planned] = {}
-        self._routes: dict[Form, Route] = {}
+        self._routes: dict[tuple[object, ...], Route] = {}
         self._latest: Route | None = None
         self._patterns: dict[tuple[object, ...], Pattern] = {}
-        self._met: dict[Form, None] = {}
+        self._met: dict[tuple[object, ...], None] = {}
         self._lock = RLock()
 
     @property
@@ -180,58 +180,66 @@ class Executable:
     ) -> tuple[Any, ...]:
         """A call of another form than the one before: the short way if any call had this form, else the long way."""
         given, arguments = (len(inputs), *named), (*inputs, *named.values(), *outputs)
-        form, values = see(arguments, given)
-        route = self._routes.get(form)
-        if route is not None:
-            done = route.run(route.ordered(values), outputs, stream)
-            if done is not None:
-                if route is self._latest and route.rematched < _REMATCHED:  # torch may have been in another mode
-                    route.match = matcher(arguments, form[len(given) :], route.order)
-                    route.rematched += 1
-                self._latest = route
-                self._refresh(self._routes, form)
-                return done
-        elif form:
-            done = self._of_new_sizes(arguments, given, form, outputs, stream)
-            if done is not None:
-                return done
+        for pattern in tuple(self._patterns.values()):
+            found = pattern.found(arguments, given)
+            if found is not None:
+                done = self._of_sizes(pattern, found, arguments, outputs, stream)
+                break
+        else:
+            done = self._of_form(arguments, given, outputs, stream)
+        if done is not None:
+            return done
         call = self._checked(inputs, named, out, stream)
         with cuda.on_device(call.place.device):
             launches = self._launches(call)
             returned = self._run(call, launches)
-        if form:
-            self._learn(arguments, given, form, call, launches)
+            self._learn(arguments, given, call, launches)
         return returned
 
-    def _of_new_sizes(
+    def _of_form(
+        self, arguments: tuple[Any, ...], given: tuple[object, ...], outputs: tuple[Any, ...], stream: int | None
+    ) -> tuple[Any, ...] | None:
+        """A call that no pattern takes, of a form that was seen before; else None."""
+        form, values = see(arguments, given)
+        route = self._routes.get(form)
+        return route and self._by(route, form, route.ordered(values), arguments, outputs, stream)
+
+    def _of_sizes(
+        self, pattern: Pattern, found: Found, arguments: tuple[Any, ...], outputs: tuple[Any, ...], stream: int | None
+    ) -> tuple[Any, ...] | None:
+        """A call that a pattern takes; None where a number does not fit after all."""
+        key = (pattern, found.sizes, found.shapes, found.bytes)
+        route = self._routes.get(key)
+        if route is None:
+            with self._lock:
+                if key not in self._met:
+                    _keep(self._met, key, None, _MET_KEPT)
+                    return pattern.run(found, outputs, stream)
+                route = pattern.at(found, arguments, stream)
+                if route is None:
+                    return None
+                _keep(self._routes, key, route, _KEPT)
+        return self._by(route, key, found.values, arguments, outputs, stream)
+
+    def _by(
         self,
+        route: Route,
+        key: tuple[object, ...],
+        values: Values,
         arguments: tuple[Any, ...],
-        given: tuple[object, ...],
-        form: Form,
         outputs: tuple[Any, ...],
         stream: int | None,
     ) -> tuple[Any, ...] | None:
-        """A call like one before it but for its sizes; None where none was, or this one does not pass."""
-        with self._lock:
-            for pattern in self._patterns.values():
-                found = pattern.found(arguments, given)
-                if found is None:
-                    continue
-                if form not in self._met:
-                    _keep(self._met, form, None, _MET_KEPT)
-                    return pattern.run(found, outputs, stream)
-                route = pattern.at(found, arguments, form, stream)
-                if route is not None:
-                    _keep(self._routes, form, route, _KEPT)
-                    self._latest = route
-                    return route.run(found.values, outputs, stream)
-        return None
-
-    def _refresh(self, kept: dict[Any, Any], key: object) -> None:
-        """Make the newest of what is kept."""
-        with self._lock:
-            if key in kept:
-                kept[key] = kept.pop(key)
+        done = route.run(values, outputs, stream)
+        if done is not None:
+            if route is self._latest and route.rematched < _REMATCHED:  # torch may have been in another mode
+                route.match = matcher(arguments, facts_of(arguments), route.order)
+                route.rematched += 1
+            self._latest = route
+            with self._lock:
+                if key in self._routes:  # the newest from here on
+                    self._routes[key] = self._routes.pop(key)
+        return done
 
     def prepare(self, *inputs: Any, out: Any = None, stream: int | None = None, **named: Any) -> PreparedCall:
         """Check a call once and pack its arguments: ``call()`` launches it again and again, also into a CUDA graph.
@@ -242,11 +250,12 @@ class Executable:
         """
         outs = self._listed(out)
         given, arguments = (len(inputs), *named), (*inputs, *named.values(), *outs)
-        with self._lock:
-            for pattern in self._patterns.values():
-                found = pattern.found(arguments, given)
-                ready = found and pattern.prepared(found, outs, stream)
-                if ready:
+        for pattern in tuple(self._patterns.values()):
+            found = pattern.found(arguments, given)
+            if found is not None:
+                with self._lock:
+                    ready = pattern.prepared(found, outs, stream)
+                if ready is not None:
                     launches, arrays = ready
                     result = arrays[0] if len(arrays) == 1 else arrays
                     plan = partial(self.plan, *inputs, **named)
@@ -258,9 +267,7 @@ class Executable:
             results = results_of(self._source(call), call)
             values, copies = self._values(call, launches, results)
             launches.write(values)
-        form, _ = see(arguments, given)
-        if form:
-            self._learn_pattern(arguments, given, form, call, launches)
+            self._learn_pattern(arguments, given, call, launches, route=None)
         arrays = tuple(r.array for r in results)
         kept = (self, copies, *(v.owner for v in call.views.values()))
         result = arrays[0] if len(arrays) == 1 else arrays
@@ -375,43 +382,44 @@ class Executable:
                 values.append(array.pointer)
         return values + [r.pointer for r in results], copies
 
-    def _learn(
-        self, arguments: tuple[Any, ...], given: tuple[object, ...], form: Form, call: Call, launches: Launches
-    ) -> None:
+    def _learn(self, arguments: tuple[Any, ...], given: tuple[object, ...], call: Call, launches: Launches) -> None:
         """Remember the form of a call, so that the next one goes the short way, if that can serve it."""
+        form, _ = see(arguments, given)
+        if not form:
+            return
         with self._lock:
-            route = self._routes.get(form)
+            route = route_of(self._source(call), arguments, given, form, call, launches)
             if route is None:
-                route = route_of(self._source(call), arguments, given, form, call, launches)
-                if route is None:
-                    return
-                _keep(self._routes, form, route, _KEPT)
+                return
+            pattern = self._learn_pattern(arguments, given, call, launches, route)
+            found = pattern and pattern.found(arguments, given)
+            key = form if pattern is None or found is None else (pattern, found.sizes, found.shapes, found.bytes)
+            route = self._routes.setdefault(key, route)
+            _keep(self._routes, key, route, _KEPT)
             _keep(route.launches, call.place.stream, launches, _STREAMS_KEPT)
             self._latest = route
-            self._learn_pattern(arguments, given, form, call, launches, route)
 
     def _learn_pattern(
         self,
         arguments: tuple[Any, ...],
         given: tuple[object, ...],
-        form: Form,
         call: Call,
         launches: Launches,
-        route: Route | None = None,
-    ) -> None:
-        """Remember what calls of other sizes have in common with this one."""
-        if len(self.variants) > 1:  # sizes choose among them
-            return
+        route: Route | None,
+    ) -> Pattern | None:
+        """What calls of other sizes have in common with this one; None if such calls go the long way."""
+        form, _ = see(arguments, given)
+        if not form or len(self.variants) > 1:  # sizes choose among variants
+            return None
         with self._lock:
             key = structure(arguments, given, form[len(given) :])
-            if key in self._patterns:
-                return
-            route = route or route_of(self._source(call), arguments, given, form, call, launches)
-            if route is None:
-                return
-            found = pattern_of(arguments, form, call, route, launches, self._operators()[0])
-            if found is not None:
-                _keep(self._patterns, key, found, _PATTERNS_KEPT)
+            found = self._patterns.get(key)
+            if found is None:
+                route = route or route_of(self._source(call), arguments, given, form, call, launches)
+                found = route and pattern_of(arguments, form, call, route, launches, self._operators()[0])
+                if found is not None:
+                    _keep(self._patterns, key, found, _PATTERNS_KEPT)
+            return found
 
 
 def _keep(found: dict[Any, Any], key: object, value: object, most: int) -> None:

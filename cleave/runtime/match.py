@@ -63,6 +63,11 @@ def matcher(arguments: Sequence[Any], facts: Sequence[object], order: Sequence[i
     return _maker(readers, read, regular, tuple(order))(guard, *expected)
 
 
+def facts_of(arguments: Sequence[Any]) -> list[object]:
+    """Of arguments that all have readers."""
+    return [READERS[type(a)](a)[1] for a in arguments]
+
+
 def _is_regular(array: Any) -> bool:
     """CuPy arrays know whether they are in C order without gaps: that and the shape decide the strides that count."""
     return getattr(array, "_c_contiguous", False) is True

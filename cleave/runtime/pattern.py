@@ -15,14 +15,14 @@ from cleave.runtime import cuda
 from cleave.runtime.arrays import ADDRESSES
 from cleave.runtime.call import Call, Place, array_maker
 from cleave.runtime.launch import Launches, Layout, LoadedOperator
-from cleave.runtime.match import matcher
+from cleave.runtime.match import facts_of, matcher
 from cleave.runtime.route import Apart, Form, Maker, Route, came_as
 from cleave.runtime.sizes import Find, Found, finder
 
 _STREAMS_KEPT = 64
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pattern:
     """What a form decides whatever its sizes.
 
@@ -87,7 +87,7 @@ class Pattern:
             return None
         return launches, outputs
 
-    def at(self, found: Found, arguments: Sequence[Any], form: Form, stream: int | None) -> Route | None:
+    def at(self, found: Found, arguments: Sequence[Any], stream: int | None) -> Route | None:
         """The route of these sizes; None if a number does not pass."""
         current = self.route.stream() if stream is None else stream
         try:
@@ -98,7 +98,7 @@ class Pattern:
             self.route,
             apart=self._apart(found),
             new_outputs=tuple((maker, ADDRESSES[self.place.library]) for maker in self._makers(found)),
-            match=matcher(arguments, form[len(self.given) :], self.route.order),
+            match=matcher(arguments, facts_of(arguments), self.route.order),
             launches={current: launches},
             admitted=[],
             rematched=0,

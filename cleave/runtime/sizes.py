@@ -22,7 +22,7 @@ from cleave.errors import GraphError
 from cleave.ir.dim import LARGEST, check_binding
 from cleave.ir.index import Index, Symbol, symbols_of
 from cleave.ir.op import DTYPES
-from cleave.ir.python import Lines
+from cleave.ir.python import Lines, is_number, product
 from cleave.kernel import Buffer, OperatorSource, Stride, TensorMap, Value
 from cleave.runtime.arguments import symbols
 from cleave.runtime.arrays import READERS, Reader, as_dim, as_number, cupy_facts, torch_facts
@@ -107,6 +107,7 @@ class _Text:
             if b.name in self.place and self.readers[self.place[b.name]] in KINDS
         ]
         self.lines = Lines({})
+        self.wanted: dict[str, str] = {}
 
     def whole(self) -> tuple[str, dict[str, Any]]:
         names = self._forms()
@@ -163,16 +164,24 @@ class _Text:
         missing = [name for name in known if name not in names]
         if missing:
             raise GraphError(f"dim {missing[0]} has no value")
-        sizes = [(e, size) for b in self.arrays for e, size in zip(b.shape, self._extents(b), strict=True)]
-        tests = [f"{size} > 0" for _, size in sizes]
-        tests += [f"{size} == {want}" for size, want in ((s, self.lines.value(e)) for e, s in sizes) if size != want]
-        self._demand(*tests, *(test for s in known.values() for test in _binding(s, names[s.name])))
+        wanted = {s: self.lines.value(e) for b in self.arrays for e, s in zip(b.shape, self._extents(b), strict=True)}
+        positive = [want for want in wanted.values() if not is_number(want)]
+        if any(int(want) < 1 for want in wanted.values() if is_number(want)):
+            raise GraphError("an array without elements")
+        self._demand(
+            *(f"{size} == {want}" for size, want in wanted.items() if size != want),
+            *(test for s in known.values() for test in _binding(s, names[s.name], positive)),
+            *(f"{want} > 0" for want in positive if want not in names.values()),
+        )
+        self.wanted = wanted
         for symbol, expression in operator.derived:
             names[symbol.name] = self.lines.keep(self.lines.value(expression))
         self._demand(*[f"({self.lines.holds(p)})" for p in operator.constraints])
 
     def _extents(self, b: Buffer) -> list[str]:
-        return [f"n{self.place[b.name]}_{axis}" for axis in range(len(b.shape))]
+        """What shapes are read into; numbers where they were found to be those."""
+        names = [f"n{self.place[b.name]}_{axis}" for axis in range(len(b.shape))]
+        return [self.wanted[n] if is_number(self.wanted.get(n, "")) else n for n in names]
 
     def _learn(self) -> None:
         """Symbols out of the inputs' shapes, in the order of ``bind.learn_dims``."""
@@ -203,7 +212,7 @@ class _Text:
             n = self.place[b.name]
             self._regular(b, n)
             self._write(f"p{n} = {VALUES[self.readers[n]].format(a=f'a{n}')}")
-            self._write(f"b{n} = {'*'.join([str(DTYPES[b.dtype]), *self._extents(b)])}")
+            self._write(f"b{n} = {product(DTYPES[b.dtype], self._extents(b))}")
             tests += [f"p{n} % {b.alignment} == 0"] if b.alignment > 1 else []
         for number, b in enumerate(self.arrays):
             if b.name in given:
@@ -212,9 +221,9 @@ class _Text:
         self._demand(*tests)
 
     def _regular(self, b: Buffer, n: int) -> None:
-        unit = [str(DTYPES[b.dtype])] if self.readers[n] is cupy_facts else []
+        unit = DTYPES[b.dtype] if self.readers[n] is cupy_facts else 1
         extents = self._extents(b)
-        regular = ["*".join([*unit, *extents[axis + 1 :]]) or "1" for axis in range(len(extents))]
+        regular = [product(unit, extents[axis + 1 :]) for axis in range(len(extents))]
         if regular:
             self._write(f"s{n} = {_STRIDES[self.readers[n]].format(n=n)}")
             self._write(f"r{n} = {_tuple(regular)}")
@@ -228,7 +237,7 @@ class _Text:
         numbers = [value(s.expression) for s in sources if isinstance(s, Value)]
         maps = [s for s in sources if isinstance(s, TensorMap)]
         facts = [_tuple([self._tuple(m.dims), self._tuple(m.strides)]) for m in maps]
-        memory = ["*".join([str(DTYPES[w.dtype]), *map(value, w.shape)]) for w in operator.workspaces]
+        memory = [product(DTYPES[w.dtype], [value(e) for e in w.shape]) for w in operator.workspaces]
         grids = [_tuple(self._grid(kernel.grid)) for kernel in operator.kernels]
         shapes = [self._shape(b) for b in self.made]
         buffers = [b for b in (*operator.inputs, *operator.outputs) if b.name in self.place]
@@ -256,14 +265,14 @@ def _tuple(items: Sequence[str]) -> str:
     return f"({''.join(f'{item}, ' for item in items)})"
 
 
-def _binding(symbol: Symbol, value: str) -> list[str]:
+def _binding(symbol: Symbol, value: str, positive: Sequence[str]) -> list[str]:
     """What ``check_binding`` demands of a variable. Errors: GraphError for a number that it refuses."""
-    if value.isdigit():
+    if is_number(value):
         check_binding(symbol, int(value))
         return []
     most = LARGEST if symbol.maximum is None else min(symbol.maximum, LARGEST)
     multiple = [f"{value} % {symbol.multiple} == 0"] if symbol.multiple != 1 else []
-    return [f"{symbol.minimum} <= {value} <= {most}", *multiple]
+    return [f"{max(symbol.minimum, int(value in positive))} <= {value} <= {most}", *multiple]
 
 
 def structure(arguments: Sequence[object], given: Sequence[object], facts: Sequence[object]) -> tuple[object, ...]:
