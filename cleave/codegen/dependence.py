@@ -41,6 +41,10 @@ def _defines(s: Stmt) -> set[str]:
             return set()
 
 
+def is_pointwise(s: Stmt) -> bool:
+    return isinstance(s, Let | Update) and not isinstance(s.term, Contract | Reduce)
+
+
 def read_before(s: Loop) -> set[str]:
     """Values before the trip that something besides their own carry reads."""
     found: set[str] = set()

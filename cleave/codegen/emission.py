@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn
@@ -191,6 +191,7 @@ class Emission:
     feed       how tiles of loops are to be loaded
     fences     whether tensor cores read tiles that threads have copied
     lags       whether the matmuls that are written now go on beyond their trip
+    meanwhile  writes what threads do while the first matmul of a trip goes on
     rank       C++ name of a block's number among those that fetch boxes together
     roles      where some warps only load: what each side is told
     vectors    where threads share a row: each has elements that lie side by side in memory; else every so-manieth one
@@ -227,6 +228,7 @@ class Emission:
     feed: Feed = "cp.async"
     fences: bool = False
     lags: bool = False
+    meanwhile: Callable[[], None] | None = None
     rank: str = "0"
     roles: Roles | None = None
     vectors: bool = True

@@ -32,8 +32,9 @@ from cleave.codegen import (
     lookup,
     matrix,
     reduction,
+    refill,
 )
-from cleave.codegen.dependence import deferrable, live, ordered, read_before
+from cleave.codegen.dependence import deferrable, is_pointwise, live, ordered, read_before
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text
 from cleave.codegen.layout import Fragment, Layout, RowVector, SharedTile
@@ -52,8 +53,8 @@ ARCHITECTURES: dict[Feed, tuple[str, ...]] = {"cp.async": ("sm_80", "sm_90a"), "
 _STEPS_TOGETHER = 8
 """Trips of a loop by single elements whose loads go out together: such loops read partials, one latency a trip."""
 
-_LOADED_REGISTERS = 128
-"""Registers of a thread for the values that such trips have loaded."""
+_LOADED_REGISTERS = 136
+"""Registers of a thread for the values that such trips have loaded: two times 64, and their rows."""
 
 _HELD_REGISTERS = 128
 """Fragments of a loop up to which an operand may be held in registers: a thread has 255, addresses take up to 90."""
@@ -419,6 +420,13 @@ def _fetch(em: Emission, ring: Ring, position: str, slot: str, before: str, *, a
         em.writer.line("copies_commit();")
 
 
+def _fetch_next(em: Emission, ring: Ring, slot: str) -> None:
+    """To the slot that the trip before has read."""
+    free = f"({slot} == 0 ? {ring.slots - 1} : {slot} - 1)"
+    before = f"({free} == 0 ? {ring.slots - 1} : {free} - 1)"
+    _fetch(em, ring, f"{ring.tile} + {(ring.slots - 1) * ring.stride}", free, before, again=True)
+
+
 def _look_up(em: Emission, ring: Ring, position: str, slot: str) -> None:
     with em.writer.block(""):
         em.writer.line(f"const int {ring.place} = {position};")
@@ -439,12 +447,12 @@ def _trips(em: Emission, s: Loop, ring: Ring) -> None:
         head, advance = f"{head}, {phase} = 0", f"{advance}, {phase} ^= {slot} == {ring.slots - 1}"
     if ring.places:
         advance = f"{advance}, {after}"
+    overlapped = bool(ring.tiles) and ring.boxes is None and refill.is_overlapped(em, s)
     with em.writer.block(f"for ({head}; {ring.tile} < {ring.high}; {advance})"), em.repeated():
         if ring.tiles:
             em.landed(ring.slots - 2, em.team.barrier)
-            free = f"({slot} == 0 ? {ring.slots - 1} : {slot} - 1)"
-            before = f"({free} == 0 ? {ring.slots - 1} : {free} - 1)"
-            _fetch(em, ring, f"{ring.tile} + {(ring.slots - 1) * ring.stride}", free, before, again=True)
+            if not overlapped:
+                _fetch_next(em, ring, slot)
         if ring.boxes is not None:
             bulk.wait(em, ring.boxes, slot, phase)
         em.writer.line(f"const int {ring.place} = {ring.tile};")
@@ -452,7 +460,7 @@ def _trips(em: Emission, s: Loop, ring: Ring) -> None:
             em.writer.line(f"const u32 {layout.address} = {layout.address}_ring + {slot} * {tile.bytes};")
         if ring.boxes is not None:
             bulk.clear_beyond(em, ring.boxes)
-        with lagging(em, ring):
+        with refill.meanwhile(em, partial(_fetch_next, em, ring, slot)) if overlapped else lagging(em, ring):
             trip(em, s)
         if ring.boxes is not None:
             em.writer.line(em.team.barrier)
@@ -483,7 +491,7 @@ def lagging(em: Emission, ring: Ring) -> Generator[None]:
 def _steps(em: Emission, s: Loop, ring: Ring) -> None:
     """A loop by single elements, which reads partials: several trips load, then compute, then fold together."""
     loads = [i for i in s.body if isinstance(i, Let) and _is_loaded(em, i.term)]
-    count = _trips_at_once(em, s, ring, loads) if all(map(_is_pointwise, s.body)) else 1
+    count = _trips_at_once(em, s, ring, loads) if all(map(is_pointwise, s.body)) else 1
     step = count * ring.stride
     with em.writer.block(f"for (int {ring.tile} = {ring.first}; {ring.tile} < {ring.high}; {ring.tile} += {step})"):
         if count == 1:
@@ -504,10 +512,6 @@ def _trips_at_once(em: Emission, s: Loop, ring: Ring, loads: Sequence[Let]) -> i
         return most
     trips = max(ceil(extent / ring.stride), 1)
     return ceil(trips / ceil(trips / most))
-
-
-def _is_pointwise(s: Stmt) -> bool:
-    return isinstance(s, Let | Update) and not isinstance(s.term, Contract | Reduce)
 
 
 def _trips_together(em: Emission, s: Loop, ring: Ring, loads: Sequence[Let], count: int) -> None:

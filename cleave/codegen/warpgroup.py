@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cleave.codegen import refill
 from cleave.codegen.emission import C_TYPES, Emission
 from cleave.codegen.layout import SharedTile
 from cleave.errors import CodegenError
@@ -97,6 +98,7 @@ def multiply(em: Emission, target: str, a: Operand | str, b: Operand, width: int
         em.writer.line(f"{call}<{kind}>({target}, {first}, {b.descriptor}, {keep});")
     em.writer.line("warpgroup_commit();")
     if not em.lags and not s.goes_on:
+        refill.begun(em)
         em.writer.line("warpgroup_wait<0>();")
         em.writer.line(f"registers_settle({target});")
 

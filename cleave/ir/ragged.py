@@ -1,7 +1,7 @@
 """Ragged extents: what is known of lengths that are read from inputs, from how a graph uses them.
 
     pointers   read at neighbours, p[i + 1] - p[i]; where p[i] + .. is a position in an array, they rise from 0 to its
-               extent at most
+               extent at most; or to P where min(p[i], P) is read
     rests      added to a multiple of a difference of pointers, 16 * (p[i + 1] - p[i]) + r[i]: at most that multiple
 
 The *average* of an extent is what it is if all requests are alike and arrays hold nothing else.
@@ -149,8 +149,10 @@ def lengths(extents: Iterable[Index], places: Places) -> Lengths:
     """What integer inputs hold, as far as extents and positions in arrays tell."""
     wanted: dict[str, None] = {}
     rests: dict[str, int] = {}
+    limited: dict[str, Index] = {}
     for extent in extents:
         for i in _inside(extent):
+            limited |= _limited(i)
             for later, _, factor in _neighbours(i):
                 wanted.setdefault(later.input)
                 if factor > 1:
@@ -160,8 +162,20 @@ def lengths(extents: Iterable[Index], places: Places) -> Lengths:
         for atom, factor in _reads(position):
             if factor == 1 and atom.input in wanted:
                 pointers.setdefault(atom.input, limit)
+    pointers = limited | pointers
     own = {name: most for name, most in rests.items() if name not in wanted}
     return Lengths(pointers, own, frozenset(wanted) - pointers.keys())
+
+
+def _limited(expression: Index) -> dict[str, Index]:
+    """P, where min(p[i], P) stands: so places of pieces are found (``Packing``)."""
+    match expression.atom:
+        case Min(Index(atom=Read(input=name)), limit) | Min(limit, Index(atom=Read(input=name))) if not inputs_of(
+            limit
+        ):
+            return {name: limit}
+        case _:
+            return {}
 
 
 def positions(indices: Iterable[tuple[str, tuple[Index, ...]]], shapes: Mapping[str, tuple[Index, ...]]) -> Places:

@@ -83,6 +83,8 @@ def test_warpgroups_multiply_rows_that_a_table_places(name, rows, rng):
     tables = {"qo_indptr": (0, 5, 5, 8), "kv_indptr": (0, 70, 72, 80), "kv_indices": pages}
     operator = generate(s)
     check(operator, s.graph, Case(s, (sizes,), tables), sizes, rng)
+    begun = operator.kernels[0].text.partition("slot = slot ==")[2].partition("warpgroup_wait<0>")[0]
+    assert begun.index("warpgroup_commit") < begun.index("copy_chunk")  # copies go out while tensor cores work
     (made,) = compile_many([(operator.kernels[0], "sm_90a")])
     assert not isinstance(made, Failed) and made.resources.spill_stores == 0
 

@@ -184,6 +184,9 @@ def test_tables_that_stand_for_those_of_a_call() -> None:
     plan = plans(split_candidate("paged_decode"), "none", 1, skeleton="cta-ring")[0]
     tables = representative_tables(plan.kernels[0].program, {**plan.shape, **plan.bind})
     assert tables["kv_indptr"].tolist() == [0, 176, 353, 530, 707, 884]
+    first, merge = (k.program for k in plans(split_candidate("paged_decode"), "second-launch", 4)[0].kernels)
+    shape = {**plan.shape, **plan.bind}
+    assert (representative_tables(merge, shape)["kv_indptr"] == representative_tables(first, shape)["kv_indptr"]).all()
 
 
 def test_averages_of_extents() -> None:
