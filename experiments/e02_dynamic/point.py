@@ -15,13 +15,23 @@ from statistics import median
 from typing import Any
 
 from cleave.errors import CleaveError, LaunchError
+from cleave.ir.index import show
 from cleave.records import Outcome, Record
 from cleave.runtime.timing import Contender, Timing
 from cleave.tune.description import described, microseconds, row
 from cleave.tune.plan import Made
 from cleave.verify import Comparison
 from experiments.e02_dynamic import baselines
-from experiments.e02_dynamic.bench import Bench, Laboratory, Prepared, Times, bench_of, microseconds_of, prepared
+from experiments.e02_dynamic.bench import (
+    PLANNED_TIMES,
+    Bench,
+    Laboratory,
+    Prepared,
+    Times,
+    bench_of,
+    microseconds_of,
+    prepared,
+)
 from experiments.e02_dynamic.plans import OURS, Chosen, Tried
 from experiments.e02_dynamic.workloads import Point
 from experiments.tally import Checked
@@ -162,12 +172,16 @@ def enter_ours(entered: Entered, bench: Bench, ready: Prepared, name: str, made:
 
 
 def _new_shape(run: Any, ready: Prepared, lab: Laboratory) -> float:
-    """What a call at a shape that was not seen before costs the host, all checks included.
-
-    The shape was seen, in the check that loads the kernels; but not with a dim that is also said by name.
-    """
-    x, out = ready.batch.inputs, dict(ready.batch.outputs)
-    calls = [partial(run.prepare, **x, **{n: value}, out=out) for n, value in ready.batch.point.dims.items()]
+    """What a call at a shape that was not seen before costs the host, all checks included: longer and longer tables of
+    pages, or keys and values. They hold nothing, and nothing is launched."""
+    batch = ready.batch
+    x, out = batch.inputs, dict(batch.outputs)
+    (of_keys,) = (n for n in batch.point.dims if n in ("num_kv_indices", "total_kv"))
+    longer = [i.name for i in batch.graph.inputs if i.shape and show(i.shape[0]) == of_keys]
+    calls: list[Callable[[], object]] = []
+    for more in range(1, PLANNED_TIMES + 1):
+        made = {n: x[n].new_empty((len(x[n]) + more, *x[n].shape[1:])) for n in longer}
+        calls.append(partial(run.prepare, **{**x, **made}, out=out))
     return median(microseconds_of(call, lab, count=1) for call in calls)
 
 

@@ -43,7 +43,7 @@ class Ours:
     """An executable that is right, but for what ``spoil`` does to its outputs."""
 
     def __init__(self, spoil: Callable[[Mapping[str, Any]], object] = lambda out: None) -> None:
-        self.compiles, self.resources, self.spoil, self.prepared = 1, (), spoil, list[set[str]]()
+        self.compiles, self.resources, self.spoil, self.prepared = 1, (), spoil, list[dict[str, int]]()
 
     def __call__(self, out: Mapping[str, Any], **inputs: Any) -> None:
         assert {n: id(x) for n, x in inputs.items()} == {n: id(x) for n, x in LATEST[-1].inputs.items()}
@@ -52,7 +52,9 @@ class Ours:
         self.spoil(out)
 
     def prepare(self, out: Mapping[str, Any], **inputs: Any) -> None:
-        self.prepared.append(set(inputs) - set(LATEST[-1].inputs))
+        before = LATEST[-1].inputs
+        assert inputs.keys() == before.keys()
+        self.prepared.append({n: len(x) for n, x in inputs.items() if x is not before[n]})
 
 
 class Wrappers:

@@ -235,11 +235,16 @@ def test_ours_that_is_wrong_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [r.check["error"].split(":")[0] for r in wrong] == ["after timing"]
 
 
-def test_what_a_new_shape_costs_is_asked_with_dims_said_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    p, run = small_point("mla_paged_prefill"), Ours()
+@pytest.mark.parametrize(
+    ("operator", "longer"), [("mla_paged_prefill", {"kv_indices"}), ("gqa_ragged_prefill", {"k", "v"})]
+)
+def test_what_a_new_shape_costs_is_asked_at_shapes_that_are_new(
+    monkeypatch: pytest.MonkeyPatch, operator: str, longer: set[str]
+) -> None:
+    p, run = small_point(operator), Ours()
     lab = laboratory(monkeypatch, [p], executable=lambda _: run)
     check_point(p, Chosen(p.operator, tried(p.operator).made, {OURS: 0}), lab)
-    assert run.prepared == [{n} for n in p.dims]
+    assert run.prepared == [dict.fromkeys(longer, sum(p.keys) + n) for n in range(1, benches.PLANNED_TIMES + 1)]
 
 
 def test_schedules_are_tried_at_some_shapes(monkeypatch: pytest.MonkeyPatch) -> None:

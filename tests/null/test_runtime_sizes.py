@@ -28,9 +28,13 @@ from cleave.kernel import (
     Workspace,
 )
 from cleave.runtime import executable as module
+from cleave.runtime.arguments import solve_dims
+from cleave.runtime.arrays import READERS, torch_facts
 from cleave.runtime.executable import Executable
 from cleave.runtime.launch import layout_of
+from cleave.runtime.plan import make_plan
 from cleave.runtime.route import see
+from cleave.runtime.sizes import finder
 from tests.null import fake_gpu as fake
 from tests.null.fake_gpu import Quick, Tensor
 from tests.null.test_runtime_calls import aligned, interpreter_seconds, seconds_per_call
@@ -189,6 +193,41 @@ def test_what_is_found_is_what_the_checks_one_by_one_find(gpu, kind, allocates):
 
     check()
     assert len(passed) > 20
+
+
+def test_torchs_own_tensors_are_read(monkeypatch):
+    """Those of the CPU, which have the same attributes."""
+    library = pytest.importorskip("torch")
+    monkeypatch.setitem(READERS, library.Tensor, torch_facts)
+    operator = paged()
+    came = ("q", "cache", "at", "pages", "scale", "o")
+
+    def arguments(k, *, at=4, **options):
+        floats = [library.empty(shape, **options) for shape in ((3, 2, 8), (70, 2, 8), (3, 2, 8))]
+        integers = [library.empty((n,), dtype=library.int32) for n in (at, k)]
+        return (*floats[:2], *integers, 0.5, floats[2])
+
+    def planned(k):
+        shapes = {"q": (3, 2, 8), "cache": (70, 2, 8), "at": (4,), "pages": (k,), "scale": ()}
+        return layout_of(make_plan(operator, solve_dims(operator, shapes), {}), came)
+
+    layout, _ = planned(40)
+    _, find = finder(operator, came, arguments(40), [READERS[type(a)](a)[1] for a in arguments(40)], layout)
+    for k in (40, 41, 90):
+        x = arguments(k)
+        found = find(x)
+        assert found.sizes == planned(k)[1] and found.values == [a if a is x[4] else a.data_ptr() for a in x]
+    x = arguments(40)
+    transposed = x[0].transpose(0, 1).contiguous().transpose(0, 1)
+    for wrong in (
+        arguments(40, dtype=library.float64),
+        arguments(40, at=5),
+        (transposed, *x[1:]),
+        (x[0]._neg_view(), *x[1:]),
+        (*x[:5], x[0]),
+        (x[0].numpy(), *x[1:]),
+    ):
+        assert find(wrong) is None
 
 
 @pytest.mark.parametrize(
