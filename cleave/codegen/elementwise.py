@@ -15,6 +15,7 @@ from cleave.codegen.expression import (
     offset_text,
     part_place,
     pred_text,
+    present,
     row_at,
 )
 from cleave.codegen.layout import Fragment, Inline, Layout, Rounded, RowVector, Scaled, Uniform
@@ -170,7 +171,8 @@ def _paired_load(em: Emission, load: Load, name: str, column: Axis) -> bool:
     next_at = {**columns_at, column: em.inside(column, f"{group} * 8 + pair + 1")}
     first = exists(em, [column], At(columns_at))
     second = exists(em, [column], At(next_at))
-    row_exists = exists(em, [a for a in em.load_axes(load) if a is not column], row_at(em))
+    others = [a for a in em.load_axes(load) if a is not column]
+    row_exists = present(em, load.input, load.indices, others, row_at(em))
     start = em.names.fresh("source")
     if part is None:
         pointer = em.parameters.pointer(memory)

@@ -273,6 +273,18 @@ def exists(em: Emission, axes: list[Axis], at: At) -> str:
     return " && ".join(tests) or "true"
 
 
+def present(em: Emission, name: str, indices: tuple[Index, ...], axes: list[Axis], at: At) -> str:
+    """Whether an element of an array is there: its positions exist, and what tables say of its place, which may be
+    anything, lies in the array. Said of a row, only what is the same in all of it."""
+    known = {*at.positions, *em.units}
+    tests = [
+        f"(u32){index_text(em, i, at)} < (u32){index_text(em, n, at)}"
+        for i, n in zip(map(em.fix, indices), em.memory[name].shape, strict=True)
+        if inputs_of(i) and axes_of(i) <= known
+    ]
+    return " && ".join(t for t in (exists(em, axes, at), *tests) if t != "true") or "true"
+
+
 def number(value: float) -> str:
     """A float literal."""
     if math.isnan(value):
@@ -431,7 +443,7 @@ class Printer:
             )
         function = "read_fresh" if memory.fresh else "read"
         where = offset_text(em, em.offset(load.input, load.indices), self.at)
-        return f"{function}({pointer} + {where}, {exists(em, em.load_axes(load), self.at)})"
+        return f"{function}({pointer} + {where}, {present(em, load.input, load.indices, em.load_axes(load), self.at)})"
 
     def part(self, load: Load, part: ClusterPart) -> str:
         """An element of what another block of the cluster has sent."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cleave.codegen.dependence import values_read
 from cleave.codegen.emission import C_TYPES, CHUNK, STORAGE_16, Emission
-from cleave.codegen.expression import At, exists, index_text, offset_text, row_positions
+from cleave.codegen.expression import At, index_text, offset_text, present, row_positions
 from cleave.codegen.layout import SharedTile
 from cleave.codegen.range import covered, extreme, multiple_of, varies
 from cleave.codegen.vector import address_test, stride_tests
@@ -198,9 +198,15 @@ def _copy_even(em: Emission, source: Source, to: SharedTile) -> None:
 
 def _left(em: Emission, tile: Tile, at: At) -> str:
     """C++ text of how many elements of a row remain from a chunk on; 0 for a row that does not exist."""
-    present = exists(em, [a for a in em.load_axes(tile.load) if a is not tile.along], at)
+    test = _row_present(em, tile, at)
     remaining = f"{index_text(em, em.extent(tile.along), at)} - {at.positions[tile.along]}"
-    return remaining if present == "true" else f"({present}) ? {remaining} : 0"
+    return remaining if test == "true" else f"({test}) ? {remaining} : 0"
+
+
+def _row_present(em: Emission, tile: Tile, at: At) -> str:
+    return present(
+        em, tile.load.input, tile.load.indices, [a for a in em.load_axes(tile.load) if a is not tile.along], at
+    )
 
 
 def _copy(em: Emission, source: Source, to: SharedTile) -> None:
@@ -208,10 +214,10 @@ def _copy(em: Emission, source: Source, to: SharedTile) -> None:
     at = _chunk_at(em, tile)
     where, target = offset_text(em, source.moving, at), f"{to.address} + {to.chunk('r', 'c')}"
     if _starts_even(em, tile):
-        present = exists(em, [a for a in em.load_axes(tile.load) if a is not tile.along], at)
+        row = _row_present(em, tile, at)
         extent = em.extent(tile.along)
         whole = "" if covered(em, tile.along) else f"{at.positions[tile.along]} < {index_text(em, extent, at)}"
-        tests = " && ".join(t for t in (present if present != "true" else "", whole) if t) or "true"
+        tests = " && ".join(t for t in (row if row != "true" else "", whole) if t) or "true"
         em.parameters.require(em.parameters.pointer(em.memory[tile.load.input]), 2 * CHUNK)
         em.writer.line(f"const bool present = {tests};")
         em.writer.line(f"copy_chunk({target}, {source.pointer} + (present ? {where} : 0), present ? 16 : 0);")

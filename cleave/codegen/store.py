@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cleave.codegen import cluster, vector
 from cleave.codegen.emission import C_TYPES, CHUNK, STORAGE_16, Emission
-from cleave.codegen.expression import At, Printer, exists, fragment_at, offset_text, row_at
+from cleave.codegen.expression import At, Printer, exists, fragment_at, offset_text, present, row_at
 from cleave.codegen.range import multiple_of
 from cleave.ir.axis import Axis
 from cleave.ir.index import Index, Position
@@ -41,14 +41,15 @@ def _without_rows(em: Emission, s: Store, columns: list[Axis], pointer: str) -> 
     if not columns:
         text = Printer(em, At()).element(s.value)
         where = offset_text(em, em.offset(s.output, s.indices), At())
-        em.writer.line(f"if ({em.team.thread} == 0) write({pointer} + {where}, {text});")
+        test = _both(f"{em.team.thread} == 0", _present(em, s, [], At()))
+        em.writer.line(f"if ({test}) write({pointer} + {where}, {text});")
         return
     axis = columns[0]
     at = At({axis: em.inside(axis, "r")}, {axis: "r"})
     text = Printer(em, at).element(s.value)
     with em.writer.block(f"for (int r = {em.team.thread}; r < {em.size(axis)}; r += {em.team.threads})"):
         where = offset_text(em, em.offset(s.output, s.indices), at)
-        em.writer.line(f"if ({exists(em, [axis], at)}) write({pointer} + {where}, {text});")
+        em.writer.line(f"if ({_present(em, s, [axis], at)}) write({pointer} + {where}, {text});")
 
 
 def _row(em: Emission, s: Store, pointer: str) -> None:
@@ -56,7 +57,9 @@ def _row(em: Emission, s: Store, pointer: str) -> None:
     text = Printer(em, at).element(s.value)
     with em.writer.unrolled("h", em.halves):
         where = offset_text(em, em.offset(s.output, s.indices), at)
-        one = _both(em.only_one_of("0"), f"{'place' if em.lanes else 'pair'} == 0 && {exists(em, list(s.axes), at)}")
+        one = _both(
+            em.only_one_of("0"), f"{'place' if em.lanes else 'pair'} == 0 && {_present(em, s, list(s.axes), at)}"
+        )
         em.writer.line(f"if ({one}) write({pointer} + {where}, {text});")
 
 
@@ -73,12 +76,12 @@ def _fragment(em: Emission, s: Store, column: Axis, pointer: str) -> None:
     others = [a for a in s.axes if a is not column]
     dtype = em.memory[s.output].dtype
     if dtype in STORAGE_16 and em.groups(column) % 4 == 0 and _in_chunks(em, column, linear[1]):
-        _chunks(em, s, column, pointer, linear[1], exists(em, others, row_at(em)))
+        _chunks(em, s, column, pointer, linear[1], _present(em, s, others, row_at(em)))
         return
     low, high = _halves(em, s, column, "n")
     even = multiple_of(em, linear[1]) % 2 == 0 and em.start_multiples[column] % 2 == 0
     target, group = em.names.fresh("target"), em.group_number(column)
-    with em.writer.unrolled("h", em.halves), em.writer.block(f"if ({exists(em, others, row_at(em))})"):
+    with em.writer.unrolled("h", em.halves), em.writer.block(f"if ({_present(em, s, others, row_at(em))})"):
         base = offset_text(em, linear[1] + em.corner(column, "first"), row_at(em))
         em.writer.line(f"{C_TYPES[dtype]}* {target} = {pointer} + {base} + pair;")
         with em.writer.unrolled("n", em.groups(column)):
@@ -133,8 +136,12 @@ def _scattered(em: Emission, s: Store, column: Axis, pointer: str) -> None:
     text = Printer(em, at).element(s.value)
     with em.writer.unrolled("n", em.groups(column)), em.writer.unrolled("e", em.entries):
         where = offset_text(em, em.offset(s.output, s.indices), at)
-        test = _both(em.only_one_holder(column), exists(em, list(s.axes), at))
+        test = _both(em.only_one_holder(column), _present(em, s, list(s.axes), at))
         em.writer.line(f"if ({test}) write({pointer} + {where}, {text});")
+
+
+def _present(em: Emission, s: Store, axes: list[Axis], at: At) -> str:
+    return present(em, s.output, s.indices, axes, at)
 
 
 def _both(one: str, other: str) -> str:

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cleave.codegen.emission import C_TYPES, Emission, Memory
-from cleave.codegen.expression import At, Printer, exists, fragment_at, index_text, offset_text, row_at
+from cleave.codegen.expression import At, Printer, exists, fragment_at, index_text, offset_text, present, row_at
 from cleave.codegen.range import multiple_of
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load
-from cleave.ir.index import Index, Position, Symbol, axes_of
+from cleave.ir.index import Index, Position, Symbol, axes_of, inputs_of
 from cleave.ir.op import DTYPES
 from cleave.tile.program import Let, Store, statements
 from cleave.tile.skeleton import VECTOR_BYTES
@@ -34,6 +34,8 @@ class Access:
     memory: Memory
     column: Axis
     rest: Index
+    name: str
+    indices: tuple[Index, ...]
 
 
 def access(em: Emission, name: str, indices: tuple[Index, ...], columns: Sequence[Axis]) -> Access | None:
@@ -43,7 +45,7 @@ def access(em: Emission, name: str, indices: tuple[Index, ...], columns: Sequenc
     linear = em.offset(name, indices).linear_in(Position(columns[0]))
     if linear is None or linear[0].constant != 1 or columns[0] in axes_of(linear[1]):
         return None
-    return Access(em.memory[name], columns[0], linear[1])
+    return Access(em.memory[name], columns[0], linear[1], name, indices)
 
 
 def stride_tests(em: Emission, rest: Index, elements: int) -> list[str] | None:
@@ -129,13 +131,19 @@ class _Place:
 def _place(em: Emission, a: Access, others: Sequence[Axis]) -> _Place:
     at, lanes, width = row_at(em, "0"), em.lanes, em.vector
     base = offset_text(em, a.rest + em.corner(a.column, "first"), at)
-    rows, extent = exists(em, list(others), at), em.extent(a.column)
+    rows, extent = present(em, a.name, a.indices, list(others), at), em.extent(a.column)
     if not em.vectors:
         return _Place(f"{base} + place", f"(n * {width} + e) * {lanes}", None, rows, None)
     vector = f"n * {lanes * width}" if _evenness(em, a) is not None else None
     partly = not is_dim(extent) and multiple_of(em, extent) % width != 0
     left = f"{index_text(em, extent, at)} - {em.inside(a.column, em.local(a.column, 'n', '0'))}" if partly else None
     return _Place(f"{base} + place * {width}", f"n * {lanes * width} + e", vector, rows, left)
+
+
+def _element_present(em: Emission, a: Access, place: _Place, at: At) -> str:
+    test = _both(place.rows, exists(em, [a.column], at))
+    by_table = any(a.column in axes_of(i) and inputs_of(i) for i in map(em.fix, a.indices))
+    return _both(test, present(em, a.name, a.indices, [], at)) if by_table else test
 
 
 def read(em: Emission, load: Load, name: str, column: Axis) -> bool:
@@ -150,17 +158,13 @@ def read(em: Emission, load: Load, name: str, column: Axis) -> bool:
     at = fragment_at(em, column, entry="e" if place.vector is None else "0")
     with em.writer.unrolled("n", em.groups(column)):
         if place.vector is None:
-            present = _both(place.rows, exists(em, [column], at))
+            test = _element_present(em, a, place, at)
             with em.writer.unrolled("e", em.vector):
-                em.writer.line(f"{name}[n][e] = read{kind}({source} + {place.element}, {present});")
+                em.writer.line(f"{name}[n][e] = read{kind}({source} + {place.element}, {test});")
         else:
             shared = "" if kind or set(em.load_axes(load)) & set(em.rows) else "_shared"
-            present = _both(
-                place.rows, exists(em, [column], at) if place.left is None else f"{place.left} >= {em.vector}"
-            )
-            em.writer.line(
-                f"read_vector{kind or shared}<{em.vector}>({name}[n], {source} + {place.vector}, {present});"
-            )
+            test = _both(place.rows, exists(em, [column], at) if place.left is None else f"{place.left} >= {em.vector}")
+            em.writer.line(f"read_vector{kind or shared}<{em.vector}>({name}[n], {source} + {place.vector}, {test});")
     if place.vector is not None and place.left is not None:
         with em.writer.unrolled("n", em.groups(column)):
             left = place.left if place.rows == "true" else f"({place.rows}) ? {place.left} : 0"
@@ -179,16 +183,16 @@ def write(em: Emission, s: Store, column: Axis, pointer: str) -> bool:
     em.writer.line(f"{C_TYPES[a.memory.dtype]}* {target} = {pointer} + {place.start};")
     with em.writer.unrolled("n", em.groups(column)):
         if place.vector is None:
-            present = _both(place.rows, exists(em, [column], at))
+            test = _element_present(em, a, place, at)
             with em.writer.unrolled("e", em.vector):
-                em.writer.line(f"if ({present}) write({target} + {place.element}, {text});")
+                em.writer.line(f"if ({test}) write({target} + {place.element}, {text});")
             return True
         em.writer.line(f"float {values}[{em.vector}];")
         with em.writer.unrolled("e", em.vector):
             em.writer.line(f"{values}[e] = {text};")
         whole = exists(em, [column], fragment_at(em, column, entry="0"))
-        present = _both(place.rows, whole if place.left is None else f"{place.left} >= {em.vector}")
-        em.writer.line(f"if ({present}) write_vector({target} + {place.vector}, {values});")
+        test = _both(place.rows, whole if place.left is None else f"{place.left} >= {em.vector}")
+        em.writer.line(f"if ({test}) write_vector({target} + {place.vector}, {values});")
         if place.left is not None:
             left = place.left if place.rows == "true" else f"({place.rows}) ? {place.left} : 0"
             em.writer.line(f"write_tail({target} + {place.vector}, {values}, {left});")

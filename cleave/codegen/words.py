@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cleave.codegen import matrix
 from cleave.codegen.emission import C_TYPES, STORAGE_16, Emission
-from cleave.codegen.expression import At, exists, offset_text
+from cleave.codegen.expression import At, offset_text, present
 from cleave.codegen.layout import Fragment, Inline, SharedTile
 from cleave.codegen.range import multiple_of
 from cleave.ir.axis import Axis
@@ -48,7 +48,7 @@ def _hold_vector(em: Emission, name: str, load: Load, column: Axis) -> None:
     pointer, words = em.parameters.pointer(memory), em.names.fresh(f"{name}_words")
     em.parameters.require(pointer, 4)
     places = [At({column: em.inside(column, f"{em.group_number(column)} * 8 + pair{plus}")}) for plus in ("", " + 1")]
-    tests = ", ".join(exists(em, [column], at) for at in places)
+    tests = ", ".join(present(em, load.input, load.indices, [column], at) for at in places)
     where = offset_text(em, em.offset(load.input, load.indices), places[0])
     em.writer.line(f"u32 {words}[{em.groups(column)}];")
     with em.writer.unrolled("n", em.groups(column)):

@@ -14,6 +14,7 @@ projection.py        attention with the projections of queries, keys and values
 quantised.py         per-token absmax quantisation in front of a product
 rope.py              rotary position embeddings, alone and on queries and keys
 softmax.py           along rows, and in front of a product
+tables.py            check_tables: tables of a batch of requests, before they are used
 operators.py         OPERATORS: every one by name, with the dims and options that a user may give
 workloads.py         WORKLOADS: the sizes at which they are compared
 """
@@ -33,6 +34,7 @@ from cleave.nn.projection import qkv_attention
 from cleave.nn.quantised import quantised_matmul
 from cleave.nn.rope import rope, rope_attention
 from cleave.nn.softmax import softmax, softmax_matmul
+from cleave.nn.tables import check_tables
 from cleave.nn.workloads import WORKLOADS, Workload
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "Operator",
     "Workload",
     "attention",
+    "check_tables",
     "from_definition",
     "gpt2_layer",
     "instantiate",

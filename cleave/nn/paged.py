@@ -10,6 +10,11 @@ and page tables may be longer than what they hold: what is beyond, and unused sl
     kv_last_page_len [b]                   keys in the last page of each request; no input where a page is one key
     out, lse                               rows of the batch; lse in float32 and base 2; rows of no request left alone
 
+Tables that are wrong do no harm, and nothing tells: a kernel reads 0 from a place that is outside an array, page 0 from
+behind the end of ``kv_indices``, and writes nothing outside of outputs. A request whose tables are wrong has a value
+without a meaning, NaN if it meets unused slots, and takes as long as it claims to have keys; those of others are right.
+``check_tables`` refuses such tables on the host.
+
 ``scale`` is a number, or the name of a float32 input. Options are those of ``attention``. Masks are aligned at the last
 query and the last key of each request. Source: FlashInfer, arXiv 2501.01005.
 """
