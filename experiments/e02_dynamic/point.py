@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import exp, log
+from math import exp, log, nan
 from statistics import median
 from typing import Any
 
@@ -173,11 +173,13 @@ def enter_ours(entered: Entered, bench: Bench, ready: Prepared, name: str, made:
 
 def _new_shape(run: Any, ready: Prepared, lab: Laboratory) -> float:
     """What a call at a shape that was not seen before costs the host, all checks included: longer and longer tables of
-    pages, or keys and values. They hold nothing, and nothing is launched."""
+    pages, or keys and values. They hold nothing, and nothing is launched. NaN where keys are in one piece."""
     batch = ready.batch
     x, out = batch.inputs, dict(batch.outputs)
-    (of_keys,) = (n for n in batch.point.dims if n in ("num_kv_indices", "total_kv"))
-    longer = [i.name for i in batch.graph.inputs if i.shape and show(i.shape[0]) == of_keys]
+    of_keys = [n for n in batch.point.dims if n in ("num_kv_indices", "total_kv")]
+    if not of_keys:
+        return nan
+    longer = [i.name for i in batch.graph.inputs if i.shape and show(i.shape[0]) in of_keys]
     calls: list[Callable[[], object]] = []
     for more in range(1, PLANNED_TIMES + 1):
         made = {n: x[n].new_empty((len(x[n]) + more, *x[n].shape[1:])) for n in longer}
