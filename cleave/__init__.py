@@ -3,6 +3,7 @@
     dims, trace, ops, nn, from_torch           make graphs
     search, verify, schedule, emit, optimize   the phases, and all of them in order
     tune, replay                               schedules chosen by measuring; one that was pinned
+    variants                                   a few schedules for calls of many shapes, and the rule that picks one
     export                                     graphs and candidates as programs of PyTorch and ONNX
     explain, equal                             how candidates follow from a graph; are two graphs equal, and why
     Rulebook, Target, Config, load             rules, GPUs, settings, saved results
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cleave.pipeline import explain as explain
     from cleave.pipeline import load as load
     from cleave.pipeline import optimize as optimize
+    from cleave.pipeline import variants as variants
     from cleave.rewrite.rulebook import Rulebook as Rulebook
     from cleave.schedule import schedule as schedule
     from cleave.search import search as search
@@ -53,6 +55,7 @@ PUBLIC = {
     "search": "cleave.search:search",
     "verify": "cleave.verify:verify",
     "schedule": "cleave.schedule:schedule",
+    "variants": "cleave.pipeline:variants",
     "emit": "cleave.pipeline:emit",
     "optimize": "cleave.pipeline:optimize",
     "tune": "cleave.tune:tune",
@@ -140,6 +143,7 @@ __all__ = [
     "testing",
     "trace",
     "tune",
+    "variants",
     "verify",
 ]
 

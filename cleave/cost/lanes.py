@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -54,8 +54,7 @@ class _Counter(Counter):
         work = self.work
         environments = self.environments()
         work.blocks = self.blocks(environments[0])
-        for environment in environments:
-            self.body(self.program.body, work.blocks / len(environments), environment)
+        self.body(self.program.body, [work.blocks / len(environments)] * len(environments), environments)
         work.distinct_bytes = min(self.distinct(), work.loaded_bytes)
         work.trips = self.joined() * work.blocks if self.binding.lanes > 32 else 0
         work.shared_bytes = JOIN_BYTES * self.joined() if self.binding.lanes > 32 else 0
@@ -68,17 +67,18 @@ class _Counter(Counter):
         """Values that the threads of a row join."""
         return sum(len(s.accumulators) for s in self.every if isinstance(s, Loop) and s.axis not in self.program.unit)
 
-    def body(self, body: tuple[Stmt, ...], times: float, environment: dict[Any, Any]) -> None:
+    def body(self, body: tuple[Stmt, ...], each: Sequence[float], environments: Sequence[Mapping[Any, Any]]) -> None:
         """What a loop before has left of the first tile is not computed again."""
         for s in body:
             if s not in self.loops:
-                super().body((s,), times, environment)
+                super().body((s,), each, environments)
                 continue
             assert isinstance(s, Loop)
-            trips = min(self.trips(s, environment), max(self.extent(s.axis, environment) / self.tile(s.axis), 1.0))
+            trips = [min(self.trips(s, e), max(self.extent(s.axis, e) / self.tile(s.axis), 1.0)) for e in environments]
             again = tuple(i for i in s.body if isinstance(i, Let) and self.same.get(i.name, i.name) != i.name)
-            super().body(tuple(i for i in s.body if i not in again), times * trips, environment)
-            super().body(again, times * max(trips - 1, 0), environment)
+            fresh = tuple(i for i in s.body if i not in again)
+            super().body(fresh, [n * t for n, t in zip(each, trips, strict=True)], environments)
+            super().body(again, [n * max(t - 1, 0) for n, t in zip(each, trips, strict=True)], environments)
 
     def term(self, term: TileTerm, axes: tuple[Axis, ...], times: float, *, is_shared: bool) -> None:
         """Elements that lie scattered cost whole transfers."""

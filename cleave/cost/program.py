@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from math import ceil, gcd, prod
@@ -217,8 +217,7 @@ class Counter:
     def count(self) -> Work:
         work, environments = self.work, self.environments()
         work.blocks = self.blocks(environments[0])
-        for environment in environments:
-            self.body(self.program.body, work.blocks / len(environments), environment)
+        self.body(self.program.body, [work.blocks / len(environments)] * len(environments), environments)
         work.distinct_bytes = min(self.distinct(), work.loaded_bytes)
         work.unboxed = tuple(sorted(self.second_operands() - self.boxes - self.reading.looked_up))
         inside = [i for s in self.every if isinstance(s, Loop) for i in s.body if isinstance(i, Let)]
@@ -290,14 +289,16 @@ class Counter:
 
     # ---- counting operations
 
-    def body(self, body: tuple[Stmt, ...], times: float, environment: dict[Any, Any]) -> None:
+    def body(self, body: tuple[Stmt, ...], each: Sequence[float], environments: Sequence[Mapping[Any, Any]]) -> None:
+        """``each``: how often statements run at each of the environments, of which only trips of loops depend."""
+        times = sum(each)
         for s in body:
             match s:
                 case Loop():
-                    trips = times * self.trips(s, environment)
-                    self.work.trips += trips / self.binding.teams
+                    trips = [n * self.trips(s, e) for n, e in zip(each, environments, strict=True)]
+                    self.work.trips += sum(trips) / self.binding.teams
                     self.join(s, times if s in self.program.body else 0)
-                    self.body(s.body, trips, environment)
+                    self.body(s.body, trips, environments)
                 case Let(name, axes, term):
                     self.term(term, axes, times, is_shared=name in self.shared_names)
                 case Update(accumulator, term):

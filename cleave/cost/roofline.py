@@ -104,6 +104,13 @@ def chunk_count(s: Schedule) -> int:
     return int(evaluate(s.chunks[0].count, s.bind)) if s.chunks else 1
 
 
+def modelled_at(s: Schedule, dims: Mapping[str, int]) -> Modelled:
+    """The cost model's time of a schedule at another shape than the one that it was chosen for."""
+    there = replaced(s, shape=dict(dims))
+    kernels = [(w, k.binding) for w, k in zip(works_of(there), s.kernels, strict=True)]
+    return modelled(kernels, s.target, merge=s.merge, chunks=chunk_count(s))
+
+
 def works_of(s: Schedule) -> list[Work]:
     """What the scheduler counted when it chose the schedule."""
     dims = {**s.shape, **s.bind}

@@ -272,6 +272,9 @@ def _evaluate_atom(atom: Atom, environment: Environment, inputs: Mapping[str, ND
 
 
 def read_clipped(array: NDArray[Any], positions: Iterable[Any]) -> Any:
+    positions = list(positions)
+    if type(array) is np.ndarray and array.size and all(isinstance(p, int) for p in positions):  # many times as quick
+        return array.item(*(min(max(p, 0), n - 1) for p, n in zip(positions, array.shape, strict=True)))
     where = [np.clip(p, 0, max(n - 1, 0)) for p, n in zip(positions, array.shape, strict=True)]
     if any(n == 0 for n in array.shape):
         return np.zeros(np.broadcast_shapes(*(np.shape(w) for w in where)), dtype=array.dtype)

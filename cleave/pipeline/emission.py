@@ -11,16 +11,22 @@ from cleave.pipeline.result import Build, Trial
 from cleave.runtime.executable import Executable
 from cleave.target import TARGETS
 from cleave.tile.plan import Schedule
-from cleave.tune.executable import executable_from
+from cleave.tune.executable import executable_from, executable_of_variants
+from cleave.tune.variants import Variants, variants_of
 
 
-def emit(schedule: Schedule) -> Executable:
+def emit(schedule: Schedule | Variants) -> Executable:
     """Generate CUDA C++ for a schedule and compile it for its target, from the cache if it is there; no GPU is needed.
 
-    ``f = emit(schedule)``: ``f.source``, ``f.resources``, ``f(q, k, v)``. Errors: a schedule that its skeleton can't
-    express, CUDA that does not compile (CodegenError); a call without a GPU (LaunchError).
+    ``f = emit(schedule)``: ``f.source``, ``f.resources``, ``f(q, k, v)``. Of variants all are compiled, and each call
+    runs the first one whose comparisons hold for its dims. Errors: a schedule that its skeleton can't express, CUDA
+    that does not compile (CodegenError); a call without a GPU (LaunchError).
     """
-    executable = executable_from(generate(schedule), schedule.target.arch)
+    if isinstance(schedule, Variants):
+        found = variants_of([generate(s) for s in schedule.schedules], schedule.when)
+        executable = executable_of_variants(found, schedule.schedules[0].target.arch)
+    else:
+        executable = executable_from(generate(schedule), schedule.target.arch)
     _ = executable.compiled  # what does not compile is an error here, not at the first call
     return executable
 

@@ -10,11 +10,10 @@ from statistics import median
 from typing import Any
 
 from cleave.runtime.timing import Timing, time_contenders
-from cleave.tune.plan import Made
 from cleave.verify import Comparison, graph_tolerance
 from experiments.e02_dynamic.baselines import FlashInfer, with_dead_rows
 from experiments.e02_dynamic.batch import Batch, Pools, drawn, pools_of
-from experiments.e02_dynamic.plans import text_of
+from experiments.e02_dynamic.plans import Rule
 from experiments.e02_dynamic.reference import Sized, reference
 from experiments.e02_dynamic.workloads import Point, points
 from experiments.metric import compare
@@ -27,11 +26,12 @@ SEED = 20
 Times = Mapping[str, Timing]
 
 
-def _on_gpu(made: Made) -> Any:
-    from cleave.tune.executable import executable_from
+def _on_gpu(rule: Rule) -> Any:
+    from cleave.tune.executable import executable_of_variants
+    from cleave.tune.variants import variants_of
 
-    assert made.source is not None
-    return executable_from(made.source, made.schedule.target.arch)
+    sources = [m.source for m in rule.made if m.source is not None]
+    return executable_of_variants(variants_of(sources, rule.when), rule.made[0].schedule.target.arch)
 
 
 def _emptied() -> Callable[[], object]:
@@ -63,7 +63,7 @@ class Laboratory:
     """A GPU, unless a test says otherwise."""
 
     device: str = "cuda"
-    executable: Callable[[Made], Any] = _on_gpu
+    executable: Callable[[Rule], Any] = _on_gpu
     time: Callable[..., Times] = time_contenders
     emptied: Callable[[], Callable[[], object]] = _emptied
     flashinfer: Callable[[str], FlashInfer] = FlashInfer
@@ -88,10 +88,10 @@ class Bench:
     executables: dict[tuple[object, ...], Any] = field(default_factory=dict[tuple[object, ...], Any])
     compiled: dict[int, int] = field(default_factory=dict[int, int])
 
-    def executable(self, made: Made) -> Any:
-        key = text_of(made)
+    def executable(self, rule: Rule) -> Any:
+        key = rule.source
         if key not in self.executables:
-            self.executables[key] = self.lab.executable(made)
+            self.executables[key] = self.lab.executable(rule)
         return self.executables[key]
 
     def compiles(self, run: Any) -> int:

@@ -15,7 +15,7 @@ from experiments.e02_dynamic import baselines
 from experiments.e02_dynamic.batch import drawn
 from experiments.e02_dynamic.bench import SEED, Laboratory, bench_of
 from experiments.e02_dynamic.plans import OURS, Chosen
-from experiments.e02_dynamic.point import GPU, shown
+from experiments.e02_dynamic.point import GPU
 from experiments.e02_dynamic.workloads import Point
 from experiments.tally import Checked
 
@@ -32,7 +32,7 @@ def first_calls(p: Point, chosen: Chosen, lab: Laboratory = GPU) -> Checked:
     record = Record(
         workload={**p.row, "contender": OURS},
         outcome=Outcome.OK,
-        schedule={"plan": shown(chosen[OURS])},
+        schedule={"plan": chosen[OURS].text},
         details={"compile_seconds": compiled, "first_call_seconds": called, "kernels": run.compiles},
     )
     out.records.append(record)

@@ -20,7 +20,7 @@ from cleave.records import Outcome
 from experiments.e02_dynamic.batch import Batch, drawn
 from experiments.e02_dynamic.bench import Bench, Laboratory, Prepared, bench_of
 from experiments.e02_dynamic.config import compiled_in
-from experiments.e02_dynamic.plans import Tried, plan_at
+from experiments.e02_dynamic.plans import Rule, Tried, plan_at
 from experiments.e02_dynamic.point import GPU, SAMPLES, TRIAL_SAMPLES, Entered, bad, enter_ours, recorded, timed
 from experiments.e02_dynamic.reference import reference
 from experiments.e02_dynamic.workloads import Point
@@ -90,7 +90,7 @@ def _point(const: Mapping[str, Any], page: int, b: int, t: int, pool_keys: int, 
 def plan(pool: Executor, every: Sequence[Large]) -> dict[tuple[str, int], Tried]:
     """Schedules by operator and number of requests."""
     shapes = {(p.operator, p.requests): p.dims for x in every for p in (x.point, x.dense)}
-    found = plan_at(pool, [(name, dims) for (name, _), dims in shapes.items()], TRIED)
+    found = plan_at(pool, [(name, [dims]) for (name, _), dims in shapes.items()], TRIED)
     return dict(zip(shapes, found, strict=True))
 
 
@@ -136,7 +136,7 @@ def time_large(x: Large, paged: Tried, dense: Tried, every: Sequence[Large], lab
 def _right(bench: Bench, given: Prepared, tried: Tried) -> Entered:
     entered = Entered()
     for number, made in enumerate(tried.made):
-        enter_ours(entered, bench, given, f"schedule {number}", made)
+        enter_ours(entered, bench, given, f"schedule {number}", Rule((made,)))
     return entered
 
 

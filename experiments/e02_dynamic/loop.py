@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
 from typing import Any
 
 from cleave.records import Outcome, Record
+from cleave.tune.variants import Sample
 from experiments.e02_dynamic.baselines import names
 from experiments.e02_dynamic.first import first_calls
-from experiments.e02_dynamic.plans import OURS, Chosen, Tried
-from experiments.e02_dynamic.point import Trial, check_point, shown, time_point, try_schedules
+from experiments.e02_dynamic.plans import OURS, Chosen, Tried, shown
+from experiments.e02_dynamic.point import Trial, check_point, time_point, told_apart, try_schedules
 from experiments.e02_dynamic.search import sampled
 from experiments.e02_dynamic.workloads import Point
 from experiments.tally import Tally
@@ -42,7 +42,11 @@ class Loop:
         """The contenders of an operator, from what was measured before or by trying; None if no schedule is right."""
         shapes = sampled(every, tried.operator)
         trial = remembered(tried, shapes, known) or self._tried(tried, shapes)
-        return trial.chosen(tried) if trial.seconds else None
+        if not trial.seconds:
+            return None
+        chosen = trial.chosen(tried)
+        print(f"{tried.operator}: {chosen[OURS].text}", flush=True)
+        return chosen
 
     def _tried(self, tried: Tried, shapes: Sequence[Point]) -> Trial:
         """All together; a schedule that hangs or crashes takes the others with it: then each alone."""
@@ -54,13 +58,14 @@ class Loop:
         found = self._run(TRIED_FILE, try_schedules, tried, shapes, row=row, seconds=SECONDS_A_TRIAL, is_last=False)
         if found is not None:
             return found
-        whole = Trial()
+        alone_right: list[list[Sample]] = []
         for number in range(len(tried.made)):
             alone = {**row, "contender": f"schedule {number}", "plan": shown(tried.made[number])}
             more = (tried, shapes, (number,))
             one = self._run(TRIED_FILE, try_schedules, *more, row=alone, seconds=SECONDS_A_SCHEDULE, is_last=True)
-            whole.seconds |= {} if one is None else one.seconds
-        return whole
+            if one is not None:
+                alone_right.append(one.samples)
+        return Trial(samples=[joined(s) for s in zip(*alone_right, strict=True)])
 
     # ---- points
 
@@ -105,7 +110,7 @@ def is_even(p: Point) -> bool:
 
 def remembered(tried: Tried, shapes: Sequence[Point], known: Sequence[Record]) -> Trial | None:
     """A trial of the same schedules at the same shapes, from its records."""
-    wanted, out = {p.uuid for p in shapes}, Trial()
+    seconds = [dict[int, float]() for _ in shapes]
     for number, made in enumerate(tried.made):
         found = {
             r.workload["uuid"]: r.quantiles["q50"]
@@ -115,9 +120,16 @@ def remembered(tried: Tried, shapes: Sequence[Point], known: Sequence[Record]) -
             and r.schedule.get("plan") == shown(made)
             and r.quantiles
         }
-        if found.keys() == wanted:
-            out.seconds[number] = exp(sum(map(log, found.values())) / len(found)) / 1e6
-    return out if out.seconds else None
+        if found.keys() == {p.uuid for p in shapes}:
+            for own, p in zip(seconds, shapes, strict=True):
+                own[number] = found[p.uuid] / 1e6
+    samples = [Sample(told_apart(p), own) for p, own in zip(shapes, seconds, strict=True)]
+    return Trial(samples=samples) if all(seconds) else None
+
+
+def joined(samples: Sequence[Sample]) -> Sample:
+    """Of one shape, from trials of different schedules."""
+    return Sample(samples[0].dims, {n: t for s in samples for n, t in s.seconds.items()})
 
 
 def is_measured(r: Record) -> bool:

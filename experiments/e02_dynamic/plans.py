@@ -1,6 +1,6 @@
-"""Schedules of an operator, made at the shape that stands for it and compiled before a GPU is needed.
+"""Schedules of an operator, made at a few shapes and compiled before a GPU is needed.
 
-cleave         any: the one that is fastest at the shapes that are tried
+cleave         any: up to four, and the comparisons of dims that pick one, from times at the shapes that are tried
 split off      no reduction is split
 second launch  partials of a split are merged by a second kernel (latent attention)
 """
@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from cleave.candidate import load_candidates
 from cleave.config import Ablation, Config
+from cleave.ir.index import Pred, evaluate_pred, show_pred
 from cleave.schedule.request import Forced
 from cleave.target import Target
-from cleave.tune.description import microseconds
+from cleave.tune.description import described, microseconds
 from cleave.tune.plan import Chosen as Alternatives
 from cleave.tune.plan import Made, Request, chosen_of, prepared
 from experiments.e02_dynamic.config import CANDIDATES, TARGET
-from experiments.e02_dynamic.search import middle
+from experiments.e02_dynamic.search import planned
 from experiments.e02_dynamic.workloads import Point
 
 OURS, SPLIT_OFF, SECOND_LAUNCH = "cleave", "split off", "second launch"
@@ -51,15 +52,43 @@ class Tried:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """Schedules that are one contender, in the order in which the host looks at their comparisons of dims."""
+
+    made: tuple[Made, ...]
+    when: tuple[tuple[Pred, ...], ...] = ((),)
+
+    @property
+    def text(self) -> str:
+        """A line for each schedule."""
+        if len(self.made) == 1:
+            return shown(self.made[0])
+        tests = (" and ".join(map(show_pred, t)) or "else" for t in self.when)
+        return "; ".join(f"{t}: {shown(m)}" for t, m in zip(tests, self.made, strict=True))
+
+    def at(self, dims: Mapping[str, int]) -> Made:
+        """The one that a call with these dims runs."""
+        return next(m for m, t in zip(self.made, self.when, strict=True) if all(evaluate_pred(p, dims) for p in t))
+
+    @property
+    def source(self) -> tuple[object, ...]:
+        """Equal for contenders that are the same programs under the same comparisons."""
+        return (*map(text_of, self.made), *self.when)
+
+
+@dataclass(frozen=True)
 class Chosen:
-    """Contenders of one operator at all of its shapes; one schedule may be several of them."""
+    """Contenders of one operator at all of its shapes; ``rules``: numbers of schedules and their comparisons."""
 
     operator: str
     made: tuple[Made, ...]
-    numbers: Mapping[str, int] = field(default_factory=dict[str, int])
+    rules: Mapping[str, Sequence[tuple[int, tuple[Pred, ...]]]] = field(
+        default_factory=dict[str, Sequence[tuple[int, tuple[Pred, ...]]]]
+    )
 
-    def __getitem__(self, name: str) -> Made:
-        return self.made[self.numbers[name]]
+    def __getitem__(self, name: str) -> Rule:
+        found = self.rules[name]
+        return Rule(tuple(self.made[n] for n, _ in found), tuple(tests for _, tests in found))
 
 
 def _kinds(operator: str) -> tuple[str, ...]:
@@ -68,13 +97,13 @@ def _kinds(operator: str) -> tuple[str, ...]:
 
 
 def plan(pool: Executor, points: tuple[Point, ...], operators: Sequence[str], count: int) -> list[Tried]:
-    """Of some operators, each at the shape that stands for it; ``count`` as below."""
-    return plan_at(pool, [(name, middle(points, name).dims) for name in operators], count)
+    """Of some operators, each at a few shapes; ``count`` as below."""
+    return plan_at(pool, [(name, [p.dims for p in planned(points, name)]) for name in operators], count)
 
 
-def plan_at(pool: Executor, wanted: Sequence[tuple[str, Mapping[str, int]]], count: int) -> list[Tried]:
-    """Of operators at shapes, in their order; ``count``: schedules without a split, and as many with one."""
-    requests = [_requests(name, dims, count) for name, dims in wanted]
+def plan_at(pool: Executor, wanted: Sequence[tuple[str, Sequence[Mapping[str, int]]]], count: int) -> list[Tried]:
+    """Of operators at shapes, in their order; ``count``: schedules at each without a split, and as many with one."""
+    requests = [[r for dims in shapes for r in _requests(name, dims, count)] for name, shapes in wanted]
     chosen = iter(chosen_of(pool, [r for group in requests for r in group]))
     alternatives = [[_worth(r, next(chosen), count) for r in group] for group in requests]
     made = [[pool.submit(prepared, s) for w in group for s in w.schedules] for group in alternatives]
@@ -117,3 +146,7 @@ def text_of(m: Made) -> tuple[object, ...]:
         return (m.error, m.schedule.candidate, m.schedule.merge)
     constants = tuple(sorted(m.source.fixed.items()))
     return (*((k.text, k.grid, k.shared_bytes) for k in m.source.kernels), *m.source.derived, constants)
+
+
+def shown(m: Made) -> str:
+    return f"{m.schedule.candidate}: {described(m.schedule)}"

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import exp, log, nan
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from cleave.errors import CleaveError, LaunchError
 from cleave.ir.index import show
 from cleave.records import Outcome, Record
 from cleave.runtime.timing import Contender, Timing
-from cleave.tune.description import described, microseconds, row
-from cleave.tune.plan import Made
+from cleave.tune.description import microseconds, row
+from cleave.tune.variants import Sample, rule
 from cleave.verify import Comparison
 from experiments.e02_dynamic import baselines
 from experiments.e02_dynamic.bench import (
@@ -32,7 +32,7 @@ from experiments.e02_dynamic.bench import (
     microseconds_of,
     prepared,
 )
-from experiments.e02_dynamic.plans import OURS, Chosen, Tried
+from experiments.e02_dynamic.plans import OURS, Chosen, Rule, Tried, shown
 from experiments.e02_dynamic.workloads import Point
 from experiments.tally import Checked
 
@@ -51,7 +51,7 @@ class Entrant:
     call: Callable[[], object]
     check: Comparison
     plan_us: float
-    made: Made | None = None
+    rule: Rule | None = None
     details: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -65,16 +65,32 @@ class Entered:
 
 @dataclass
 class Trial(Checked):
-    """``seconds``: of each schedule that is right, by its number, the geometric mean over the shapes that were
-    tried."""
+    """``samples``: what schedules take at each shape, by number, of those that are right at all shapes."""
 
-    seconds: dict[int, float] = field(default_factory=dict[int, float])
+    samples: list[Sample] = field(default_factory=list[Sample])
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """Of each schedule the geometric mean over the shapes."""
+        first = self.samples[0].seconds if self.samples else {}
+        known = [n for n in first if all(n in s.seconds for s in self.samples)]
+        return {n: exp(fmean(log(s.seconds[n]) for s in self.samples)) for n in known}
 
     def chosen(self, tried: Tried) -> Chosen:
-        """The fastest of each kind."""
-        numbers = {name: [n for n in own if n in self.seconds] for name, own in tried.kinds().items()}
-        best = {name: min(own, key=self.seconds.__getitem__) for name, own in numbers.items() if own}
-        return Chosen(tried.operator, tried.made, best)
+        """The best rule of each kind."""
+        right = self.seconds
+        numbers = {name: [n for n in own if n in right] for name, own in tried.kinds().items()}
+        rules = {name: rule([_among(s, own) for s in self.samples]) for name, own in numbers.items() if own}
+        return Chosen(tried.operator, tried.made, rules)
+
+
+def told_apart(p: Point) -> dict[str, int]:
+    """Dims that a rule may compare: all but the size of the pool that pages lie in."""
+    return {n: v for n, v in p.dims.items() if n != "num_pages"}
+
+
+def _among(s: Sample, numbers: Sequence[int]) -> Sample:
+    return Sample(s.dims, {n: s.seconds[n] for n in numbers})
 
 
 # ---- what a process is asked for
@@ -85,19 +101,16 @@ def try_schedules(
 ) -> Trial:
     """Check and time schedules of an operator at some shapes; all, unless ``numbers`` says which."""
     bench, out = bench_of(tried.operator, lab), Trial()
-    logs: dict[int, list[float]] = {}
     left = list(range(len(tried.made)) if numbers is None else numbers)
     for p in shapes:
         entered, ready = Entered(), prepared(bench, p)
         for number in left:
-            enter_ours(entered, bench, ready, str(number), tried.made[number])
+            enter_ours(entered, bench, ready, str(number), Rule((tried.made[number],)))
         out.records += entered.records
         left = [int(n) for n in entered.ours]
         times = timed(entered, bench, TRIAL_SAMPLES) if left else {}
-        for number in left:
-            logs.setdefault(number, []).append(log(times[str(number)].median))
-            out.records.append(_tried_record(p, tried, number, times[str(number)]))
-    out.seconds = {n: exp(sum(logs[n]) / len(logs[n])) for n in left}
+        out.samples.append(Sample(told_apart(p), {n: times[str(n)].median for n in left}))
+        out.records += [_tried_record(p, tried, n, times[str(n)]) for n in left]
     asked = len(tried.made if numbers is None else numbers)
     out.lines.append(f"{tried.operator}: {len(left)} of {asked} schedules are right")
     out.lines += [
@@ -113,7 +126,7 @@ def time_point(p: Point, chosen: Chosen, without: Mapping[str, str], lab: Labora
     why."""
     bench, entered, out = bench_of(p.operator, lab), Entered(refused=dict(without)), Checked()
     ready = prepared(bench, p)
-    for name in chosen.numbers:
+    for name in chosen.rules:
         enter_ours(entered, bench, ready, name, chosen[name])
     for name in baselines.names(p.const["kind"]):
         if name not in without:
@@ -136,7 +149,7 @@ def check_point(p: Point, chosen: Chosen, lab: Laboratory = GPU) -> Checked:
     """Only check ours."""
     bench, entered, out = bench_of(p.operator, lab), Entered(), Checked()
     ready = prepared(bench, p)
-    for name in chosen.numbers:
+    for name in chosen.rules:
         enter_ours(entered, bench, ready, name, chosen[name])
     out.records += entered.records + [recorded(p, n, e, None, {}) for n, e in entered.ours.items()]
     out.lines.append(f"{p.name}: " + ", ".join(f"{n} {e.check.frobenius:.1e}" for n, e in entered.ours.items()))
@@ -146,29 +159,30 @@ def check_point(p: Point, chosen: Chosen, lab: Laboratory = GPU) -> Checked:
 # ---- contenders
 
 
-def enter_ours(entered: Entered, bench: Bench, ready: Prepared, name: str, made: Made) -> None:
+def enter_ours(entered: Entered, bench: Bench, ready: Prepared, name: str, own: Rule) -> None:
     p = ready.batch.point
-    if made.source is None:
-        entered.records.append(bad(p, name, Outcome.COMPILE_FAILED, made.error, made))
+    failed = [m.error for m in own.made if m.source is None]
+    if failed:
+        entered.records.append(bad(p, name, Outcome.COMPILE_FAILED, "; ".join(failed), own))
         return
     for other in entered.ours.values():
-        if other.made is made:  # one schedule that is two contenders
+        if other.rule == own:  # one that is two contenders
             entered.ours[name] = other
             return
     try:
-        run = bench.executable(made)
+        run = bench.executable(own)
         call = partial(run, **ready.batch.inputs, out=dict(ready.batch.outputs))
         check = ready.called(call, bench.lab, ours=True)
         compiles = bench.compiles(run)
         plan_us = _new_shape(run, ready, bench.lab)
     except CleaveError as error:
-        entered.records.append(bad(p, name, Outcome.REFUSED, str(error), made))
+        entered.records.append(bad(p, name, Outcome.REFUSED, str(error), own))
         return
     if not check.passed:
-        entered.records.append(bad(p, name, Outcome.WRONG, str(check), made))
+        entered.records.append(bad(p, name, Outcome.WRONG, str(check), own))
         return
     details = {"compiles_after_first_call": compiles, "resources": [str(r) for r in run.resources]}
-    entered.ours[name] = Entrant(call, check, plan_us, made, details)
+    entered.ours[name] = Entrant(call, check, plan_us, own, details)
 
 
 def _new_shape(run: Any, ready: Prepared, lab: Laboratory) -> float:
@@ -228,11 +242,14 @@ def recorded(p: Point, name: str, e: Entrant, timing: Timing | None, refused: Ma
         details["refused"] = dict(refused)
     if timing is not None:
         details |= {"regime": timing.regime, "samples": len(timing.samples)}
+    made = None if e.rule is None else e.rule.at(p.dims)
+    if e.rule is not None and len(e.rule.made) > 1:
+        details["variants"] = e.rule.text
     return Record(
         workload={**p.row, "contender": name, "cold": True},
         outcome=Outcome.OK,
-        candidate={} if e.made is None else {"name": e.made.schedule.candidate},
-        schedule={} if e.made is None else {**row(e.made.schedule), "plan": shown(e.made)},
+        candidate={} if made is None else {"name": made.schedule.candidate},
+        schedule={} if made is None else {**row(made.schedule), "plan": shown(made)},
         check={"frobenius": e.check.frobenius, "worst": e.check.worst},
         quantiles={} if timing is None else _quantiles(timing),
         details=details,
@@ -254,8 +271,8 @@ def _tried_record(p: Point, tried: Tried, number: int, timing: Timing) -> Record
     )
 
 
-def bad(p: Point, name: str, outcome: Outcome, why: str, made: Made | None = None) -> Record:
-    plan = {} if made is None else {"plan": shown(made)}
+def bad(p: Point, name: str, outcome: Outcome, why: str, own: Rule | None = None) -> Record:
+    plan = {} if own is None else {"plan": own.text}
     return Record(workload={**p.row, "contender": name}, outcome=outcome, schedule=plan, check={"error": why})
 
 
@@ -266,7 +283,3 @@ def _lines(p: Point, entered: Entered, times: Times) -> list[str]:
     )
     refused = "".join(f"; {name} {why}" for name, why in entered.refused.items())
     return [f"{p.name} b{p.requests} q{sum(p.queries)} k{sum(p.keys)}: {columns} us{refused}"]
-
-
-def shown(m: Made) -> str:
-    return f"{m.schedule.candidate}: {described(m.schedule)}"

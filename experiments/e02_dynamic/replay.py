@@ -19,8 +19,8 @@ from experiments.e02_dynamic.batch import Batch, Pools, drawn
 from experiments.e02_dynamic.bench import Laboratory, Prepared, bench_of
 from experiments.e02_dynamic.config import Const
 from experiments.e02_dynamic.large import CONST, operator
-from experiments.e02_dynamic.plans import Tried, plan_at
-from experiments.e02_dynamic.point import GPU, bad, shown
+from experiments.e02_dynamic.plans import Rule, Tried, plan_at, shown
+from experiments.e02_dynamic.point import GPU, bad
 from experiments.e02_dynamic.reference import reference
 from experiments.e02_dynamic.workloads import Point
 from experiments.tally import Checked
@@ -75,7 +75,7 @@ def steps(name: str, const: Const) -> tuple[Point, tuple[Point, ...]]:
 
 
 def plan(pool: Executor, found: Mapping[str, Const]) -> list[Tried]:
-    return plan_at(pool, [(name, steps(name, const)[0].dims) for name, const in found.items()], TRIED)
+    return plan_at(pool, [(name, [steps(name, const)[0].dims]) for name, const in found.items()], TRIED)
 
 
 # ---- a job of the process that has the GPU
@@ -88,14 +88,14 @@ def replay(tried: Tried, const: Const, lab: Laboratory = GPU) -> Checked:
         bench = bench_of(tried.operator, lab, (first,))
         name = "unsplit" if made.schedule.merge == "none" else f"split, {made.schedule.merge}"
         if made.source is None:
-            out.records.append(bad(first, name, Outcome.COMPILE_FAILED, made.error, made))
+            out.records.append(bad(first, name, Outcome.COMPILE_FAILED, made.error, Rule((made,))))
             continue
         batch = drawn(first, bench.pools, lab.device, seed=1, ids=_table(first, 1, lab.device))
         try:
-            run = bench.executable(made)
+            run = bench.executable(Rule((made,)))
             again = lab.captured(partial(run, **batch.inputs, out=dict(batch.outputs)))
         except CleaveError as error:
-            out.records.append(bad(first, name, Outcome.REFUSED, str(error), made))
+            out.records.append(bad(first, name, Outcome.REFUSED, str(error), Rule((made,))))
             continue
         compiles = run.compiles
         for number, p in enumerate(every):

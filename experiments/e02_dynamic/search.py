@@ -6,6 +6,9 @@ from experiments.candidates import search_and_save
 from experiments.e02_dynamic.config import CANDIDATES, graph_of
 from experiments.e02_dynamic.workloads import Point, operators, points
 
+SAMPLED = 6
+"""Shapes of an operator at which its schedules are timed, besides the one that stands for it."""
+
 
 def search() -> int:
     """One file an operator; candidates are ranked at the shape that stands for it."""
@@ -34,10 +37,17 @@ def middle(found: tuple[Point, ...], operator: str) -> Point:
     return batches[len(batches) // 2]
 
 
-def sampled(found: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
-    """The shape that stands for an operator, and those at both quartiles of the work of all: where schedules meet."""
+def planned(found: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
+    """Shapes at which schedules are made: one with little work, the one that stands for the operator, one with much."""
     own = sorted((p for p in found if p.operator == operator), key=_work)
-    return tuple({p.uuid: p for p in (middle(found, operator), own[len(own) // 4], own[3 * len(own) // 4])}.values())
+    return tuple({p.uuid: p for p in (own[len(own) // 8], middle(found, operator), own[7 * len(own) // 8])}.values())
+
+
+def sampled(found: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
+    """The shape that stands for an operator, and some between the least and the most work: where schedules meet."""
+    own = sorted((p for p in found if p.operator == operator), key=_work)
+    spread = [own[n * (len(own) - 1) // (SAMPLED - 1)] for n in range(SAMPLED)]
+    return tuple({p.uuid: p for p in (middle(found, operator), *spread)}.values())
 
 
 def _work(p: Point) -> float:

@@ -95,7 +95,7 @@ def test_paged_and_contiguous_meet(few: tuple[large.Large, ...], monkeypatch: py
     plans = tried("gqa_paged_decode", ("none", "cluster"))
     seconds = {"schedule 0": 3e-6, "schedule 1": 2e-6, "paged": 4e-6, "contiguous": 3e-6}
     wrong = Shared(lambda out: out["out"].zero_())
-    lab = laboratory(monkeypatch, [], seconds, lambda m: wrong if m is plans.made[0] else Shared())
+    lab = laboratory(monkeypatch, [], seconds, lambda rule: wrong if rule.made[0] is plans.made[0] else Shared())
     following(monkeypatch, large)
     for x in few[:3]:
         found = large.time_large(x, plans, plans, few, lab)

@@ -1,0 +1,99 @@
+"""Variants: rules from times at shapes, operators that run what the rule picks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+import cleave
+from cleave import nn
+from cleave.candidate import as_written
+from cleave.codegen.generate import generate
+from cleave.cost.roofline import modelled_at
+from cleave.errors import ScheduleError
+from cleave.ir.index import evaluate_pred, show_pred
+from cleave.runtime.plan import choose
+from cleave.target import Target
+from cleave.tune.variants import Sample, rule, variants_of
+
+H200 = Target("sm_90a")
+
+
+def picked(found: list[tuple[int, Any]], dims: dict[str, int]) -> int:
+    return next(n for n, tests in found if all(evaluate_pred(p, dims) for p in tests))
+
+
+def test_one_schedule_that_is_best_everywhere_is_the_rule() -> None:
+    assert rule([Sample({"m": m}, {0: 1e-6 * m, 1: 2e-6 * m}) for m in (1, 10, 100)]) == [(0, ())]
+
+
+def test_a_dim_or_a_ratio_of_dims_divides_shapes() -> None:
+    times = {1: {0: 1e-6, 1: 3e-6}, 50: {0: 2e-6, 1: 3e-6}, 400: {0: 9e-6, 1: 4e-6}}
+    found = rule([Sample({"m": m}, t) for m, t in times.items()])
+    assert [show_pred(p) for _, tests in found for p in tests] == ["dim.m <= 141"]
+    assert [picked(found, {"m": m}) for m in (0, 141, 142)] == [0, 0, 1]
+    long = [
+        ({"b": b, "t": t}, t >= 100 * b) for b, t in ((1, 90), (1, 300), (64, 3000), (64, 9000), (8, 500), (8, 2000))
+    ]
+    found = rule([Sample(d, {0: 5e-6 if x else 1e-6, 1: 1e-6 if x else 5e-6}) for d, x in long])
+    assert len(found) == 2 and all(picked(found, d) == int(x) for d, x in long)
+
+
+def test_a_schedule_that_is_wrong_somewhere_is_not_picked_there() -> None:
+    found = rule([Sample({"m": 1}, {0: 1e-6, 1: 2e-6}), Sample({"m": 64}, {1: 4e-6})])
+    assert picked(found, {"m": 64}) == 1
+    with pytest.raises(ScheduleError, match="no schedule is right at all shapes"):
+        rule([Sample({"m": 1}, {0: 1e-6}), Sample({"m": 64}, {1: 4e-6})])
+
+
+TIMES = st.lists(st.floats(1, 9), min_size=5, max_size=5)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 99), TIMES), min_size=1, max_size=12))
+def test_a_rule_knows_every_shape_and_is_no_worse_than_one_schedule(rows: list[tuple[int, int, list[float]]]) -> None:
+    samples = [Sample({"m": m, "n": n}, dict(enumerate(t))) for m, n, t in rows]
+    found = rule(samples)
+    assert 1 <= len(found) <= 4 and found[-1][1] == ()
+
+    def product(numbers: list[int]) -> float:
+        total = 1.0
+        for number, s in zip(numbers, samples, strict=True):
+            total *= s.seconds[number]
+        return total
+
+    ruled = product([picked(found, dict(s.dims)) for s in samples])
+    assert all(ruled <= 1.000001 * product([n] * len(samples)) for n in range(5))
+
+
+def test_the_models_variants_are_one_operator() -> None:
+    g = nn.matmul(n=4096, k=4096)
+    shapes = [{"m": m} for m in (1, 16, 64, 512, 4096)]
+    found = cleave.variants([as_written(g)], H200, shapes)
+    assert 2 <= len(found.schedules) <= 4 and found.text().splitlines()[-1].startswith("else")
+    for dims in shapes:
+        number = picked(list(zip(range(9), found.when, strict=False)), dims)
+        times = [modelled_at(s, {**dims, "k": 4096, "n": 4096}).microseconds for s in found.schedules]
+        assert times[number] <= 1.1 * min(times), (dims, times)
+    f = cleave.emit(found)
+    assert len(f.variants) == len(found.schedules) and len(f.resources) >= len(f.variants)
+    assert choose(f.variants, {"m": 4096, "k": 4096, "n": 4096}) == len(f.variants) - 1 or f.variants[-1].when == ()
+
+
+def test_buffers_meet_what_all_variants_need() -> None:
+    s = cleave.schedule(as_written(nn.matmul(n=256, k=256)), H200, {"m": 16})[0]
+    source = generate(s)
+    loose = replace(source, inputs=tuple(replace(b, alignment=1) for b in source.inputs))
+    assert [v.operator.inputs for v in variants_of([loose, source], [(), ()])] == [source.inputs] * 2
+    other = replace(source, inputs=tuple(replace(b, layout="strided") for b in source.inputs))
+    with pytest.raises(ScheduleError, match="variants need different layouts of a: contiguous, strided"):
+        variants_of([source, other], [(), ()])
+
+
+def test_what_is_asked_for_is_checked() -> None:
+    c = as_written(nn.matmul(n=256, k=256))
+    with pytest.raises(ScheduleError, match="0 shapes and 4 variants: allowed is at least one of each"):
+        cleave.variants([c], H200, [])
