@@ -99,13 +99,13 @@ class Bench:
         return run.compiles - self.compiled.setdefault(id(run), run.compiles)
 
 
-_BENCHES: dict[tuple[str, int], Bench] = {}
+_BENCHES: dict[tuple[object, ...], Bench] = {}
 """The newest: pools of one operator take a good part of the memory."""
 
 
 def bench_of(operator: str, lab: Laboratory, own: Sequence[Point] = ()) -> Bench:
     """``own``: the points of an operator that was not captured."""
-    key = operator, id(lab)
+    key = operator, id(lab), *(p.name for p in own)
     if key not in _BENCHES:
         _BENCHES.clear()
         pools = pools_of(own or [p for p in every_point() if p.operator == operator], lab.device)
