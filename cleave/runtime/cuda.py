@@ -232,6 +232,8 @@ def from_dlpack(array: Any) -> Any:
 
 _MAP_TYPES = {"float16": 6, "float32": 7, "bfloat16": 9}
 _MAP_SWIZZLES = {32: 1, 64: 2, 128: 3}
+_NO_CONTEXT_CODES = (3, 201)
+"""``CUDA_ERROR_NOT_INITIALIZED``, ``CUDA_ERROR_INVALID_CONTEXT``"""
 _L2_PROMOTION = 2
 """Bytes that a miss brings into the second-level cache: 128."""
 
@@ -252,7 +254,8 @@ def encode_tensor_map(
     CuPy has no function for it: the driver's is called. Errors: LaunchError with the numbers that the driver refuses.
     """
     rank = len(dims)
-    status = _libcuda("cuTensorMapEncodeTiled")(
+    encode = partial(
+        _libcuda("cuTensorMapEncodeTiled"),
         ctypes.c_void_p(at),
         _MAP_TYPES[dtype],
         rank,
@@ -266,6 +269,10 @@ def encode_tensor_map(
         _L2_PROMOTION,
         0,  # what lies outside is zero
     )
+    status = encode()
+    if status in _NO_CONTEXT_CODES:  # a thread that begins with this
+        _cupy().cuda.runtime.free(0)
+        status = encode()
     if status:
         shown = f"boxes {tuple(box)} of {tuple(dims)} with strides {tuple(strides)} at {pointer:#x}"
         raise LaunchError(f"no tensor map: {shown} (CUDA error {status})", location=location)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -135,3 +137,13 @@ def test_what_the_driver_refuses_is_an_error(monkeypatch):
         cuda.encode_tensor_map(
             64, 16, dtype="float16", dims=(8, 3), strides=(16,), box=(64, 16), swizzle=128, location="x"
         )
+
+
+@pytest.mark.parametrize("code", [3, 201])
+def test_a_thread_without_a_context_gets_one_and_encodes_again(monkeypatch, code):
+    events, codes = [], iter([code, 0])
+    runtime = SimpleNamespace(free=lambda pointer: events.append(("free", pointer)))
+    monkeypatch.setattr(cuda, "_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    monkeypatch.setattr(cuda, "_libcuda", lambda _: lambda *_: events.append("encode") or next(codes))
+    cuda.encode_tensor_map(64, 16, dtype="float16", dims=(8, 3), strides=(16,), box=(64, 16), swizzle=128, location="x")
+    assert events == ["encode", ("free", 0), "encode"]

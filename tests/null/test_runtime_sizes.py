@@ -141,8 +141,13 @@ CHANGES = {
     "with an axis more": lambda a: a[None],
     "of one row, with any stride": lambda a: np.lib.stride_tricks.as_strided(a[:1], strides=(12, *a.strides[1:])),
     "the same row again and again": lambda a: np.broadcast_to(a[:1], a.shape),
-    "of another dtype": lambda a: aligned((*a.shape, 2)).view(np.float64)[..., 0].copy(),
+    "of another dtype": lambda a: a.view(np.int32 if a.dtype == np.float32 else np.float32),
+    "with another axis 1": lambda a: aligned((*a.shape[:1], *(n + 2 for n in a.shape[1:2]), *a.shape[2:])).view(
+        a.dtype
+    ),
+    "with a longer last axis": lambda a: aligned((*a.shape[:-1], *(n + 4 for n in a.shape[-1:]))).view(a.dtype),
 }
+ARRAYS = ("q", "cache", "at", "pages", "o")
 
 calls = st.fixed_dictionaries(
     {
@@ -153,8 +158,15 @@ calls = st.fixed_dictionaries(
         "d": st.sampled_from((8, 8, 8, 8, 4)),
     }
 )
-changed = st.lists(st.tuples(st.sampled_from(("q", "cache", "at", "pages", "o")), st.sampled_from(sorted(CHANGES))),
-                   max_size=1)  # fmt: skip
+
+
+def overlapping(name, kind):
+    """The output begins inside of an input, or an input inside of it."""
+    shape, whole = {"q": (3, 2, 8), "cache": (70, 2, 8), "at": (4,), "pages": (40,)}[name], aligned((72, 2, 8))
+    inside = whole.reshape(-1)[16 : 16 + int(np.prod(shape))].reshape(shape)
+    x, _ = arrays(kind=kind)
+    x[name] = kind(inside if name in ("q", "cache") else inside.view(np.int32))
+    return x, kind(whole[:3])
 
 
 @pytest.mark.parametrize("kind", [Quick, torch])
@@ -166,10 +178,7 @@ def test_what_is_found_is_what_the_checks_one_by_one_find(gpu, kind, allocates):
     (pattern,) = f._patterns.values()
     passed = []
 
-    @settings(max_examples=150)
-    @given(calls, changed)
-    def check(sizes, changes):
-        x, o = arrays(**sizes, kind=kind, changes=[(n, CHANGES[c]) for n, c in changes])
+    def check(x, o):
         outs = () if allocates else (o,)
         given = (0, *x)
         found = pattern.found((*x.values(), *outs), given)
@@ -179,7 +188,7 @@ def test_what_is_found_is_what_the_checks_one_by_one_find(gpu, kind, allocates):
             assert found is None
             return
         plan = call.planned.plan
-        whole = all(0 not in a.shape for a in (*x.values(), o) if not isinstance(a, float)) and len(plan.launches) == 2
+        whole = all(0 not in a.shape for a in (*x.values(), o) if hasattr(a, "shape")) and len(plan.launches) == 2
         assert (found is not None) == whole
         if found is not None:
             passed.append(1)
@@ -191,8 +200,36 @@ def test_what_is_found_is_what_the_checks_one_by_one_find(gpu, kind, allocates):
             _, values = see((*x.values(), *outs), given)
             assert found.values == values
 
-    check()
-    assert len(passed) > 20
+    @settings(max_examples=120)
+    @given(calls)
+    def at(sizes):
+        check(*arrays(**sizes, kind=kind))
+
+    at()
+    assert len(passed) > 15
+    for name in ARRAYS:
+        for change in CHANGES.values():
+            check(*arrays(kind=kind, changes=[(name, change)]))
+        if name != "o":
+            check(*overlapping(name, kind))
+
+
+@pytest.mark.parametrize("kind", [Quick, torch])
+def test_arguments_of_other_types_are_not_taken(gpu, kind):
+    """A pattern is of types too: another array library, another type of number."""
+    f = executable(paged())
+    x, o = arrays(kind=kind)
+    f(**x, out=o)
+    (pattern,) = f._patterns.values()
+    (other,) = {Quick, torch} - {kind}
+    given, every = (0, *x), (*x.values(), o)
+    for n, argument in enumerate(every):
+        changes = [1.0, float("nan")] if argument is x["scale"] else []
+        for change in changes:
+            assert pattern.found((*every[:n], change, *every[n + 1 :]), given) is not None
+        for change in ("1", True, 1, np.float32(1), None, np.ones(()), *([] if changes else [other(argument.array)])):
+            assert pattern.found((*every[:n], change, *every[n + 1 :]), given) is None
+    assert pattern.found(every[:-1], given) is None and pattern.found(every, (1, *given[2:])) is None
 
 
 def test_torchs_own_tensors_are_read(monkeypatch):
