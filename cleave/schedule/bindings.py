@@ -105,8 +105,9 @@ def _row_tiles(
         rows = warps // (teams * parts) * skeleton.rows_per_warp * row_tiles
         if rows % others or (forced is not None and rows != forced * others):
             continue
-        if forced is None and rows // 2 >= max(needed, least):
-            continue
+        idle = WARPGROUP * skeleton.rows_per_warp * row_tiles if skeleton.loaders else rows // 2
+        if forced is None and rows - idle >= max(needed, least):
+            continue  # half of the rows, or a warpgroup's, are none of the shape's
         yield (warps, teams, row_tiles), rows // others
     possible = sorted({w // (n * parts) * skeleton.rows_per_warp * r for w, n, r in arrangements})
     if forced is not None and forced * others not in possible:
