@@ -409,14 +409,16 @@ class Executable:
     ) -> Pattern | None:
         """What calls of other sizes have in common with this one; None if such calls go the long way."""
         form, _ = see(arguments, given)
-        if not form or len(self.variants) > 1:  # sizes choose among variants
+        if not form:
             return None
         with self._lock:
-            key = structure(arguments, given, form[len(given) :])
+            number = call.planned.variant
+            key = (number, *structure(arguments, given, form[len(given) :]))
             found = self._patterns.get(key)
             if found is None:
                 route = route or route_of(self._source(call), arguments, given, form, call, launches)
-                found = route and pattern_of(arguments, form, call, route, launches, self._operators()[0])
+                loaded, layout = self._operators()[number], launches.layout
+                found = route and pattern_of(self.variants, loaded, arguments, call, route, layout)
                 if found is not None:
                     _keep(self._patterns, key, found, _PATTERNS_KEPT)
             return found

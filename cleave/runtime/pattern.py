@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cleave.kernel import Variant
 from cleave.runtime import cuda
 from cleave.runtime.arrays import ADDRESSES
 from cleave.runtime.call import Call, Place, array_maker
 from cleave.runtime.launch import Launches, Layout, LoadedOperator
 from cleave.runtime.match import facts_of, matcher
-from cleave.runtime.route import Apart, Form, Maker, Route, came_as
+from cleave.runtime.route import Apart, Maker, Route, came_as
 from cleave.runtime.sizes import Find, Found, finder
 
 _STREAMS_KEPT = 64
@@ -136,11 +137,15 @@ class Pattern:
 
 
 def pattern_of(
-    arguments: Sequence[Any], form: Form, call: Call, route: Route, launches: Launches, loaded: LoadedOperator
+    variants: Sequence[Variant],
+    loaded: LoadedOperator,
+    arguments: Sequence[Any],
+    call: Call,
+    route: Route,
+    layout: Layout,
 ) -> Pattern | None:
-    """That of a call of the operator; None where only checks one by one will do."""
+    """That of a call, at sizes that the same variant serves; None where only checks one by one will do."""
     given = (route.counts[0], *route.names)
-    operator = loaded.operator
-    names = came_as(operator, given, outputs=route.counts[1] > 0)
-    made = finder(operator, names, arguments, form[len(given) :], launches.layout)
-    return made and Pattern(given, route, *made, loaded, launches.layout, call.place)
+    names = came_as(loaded.operator, given, outputs=route.counts[1] > 0)
+    made = finder(variants, call.planned.variant, names, arguments, facts_of(arguments), layout)
+    return made and Pattern(given, route, *made, loaded, layout, call.place)

@@ -23,7 +23,7 @@ from cleave.ir.dim import LARGEST, check_binding
 from cleave.ir.index import Index, Symbol, symbols_of
 from cleave.ir.op import DTYPES
 from cleave.ir.python import Lines, is_number, product
-from cleave.kernel import Buffer, OperatorSource, Stride, TensorMap, Value
+from cleave.kernel import Buffer, OperatorSource, Stride, TensorMap, Value, Variant
 from cleave.runtime.arguments import symbols
 from cleave.runtime.arrays import READERS, Reader, as_dim, as_number, cupy_facts, torch_facts
 from cleave.runtime.launch import Layout, Sizes
@@ -59,20 +59,27 @@ Find = Callable[[tuple[Any, ...]], Found | None]
 
 
 def finder(
-    operator: OperatorSource, came: Sequence[str], arguments: Sequence[Any], facts: Sequence[object], layout: Layout
+    variants: Sequence[Variant],
+    number: int,
+    came: Sequence[str],
+    arguments: Sequence[Any],
+    facts: Sequence[object],
+    layout: Layout,
 ) -> tuple[str, Find] | None:
     """Text and function for calls like this one, at other sizes. None: it has what the function does not know.
 
     That is: strides that kernels read, rows with gaps, kernels without a block at these sizes, arrays without elements.
-    ``came``: the input, output or dim that each argument is. ``facts``: those of the readers.
+    ``number``: of the variant that serves it; calls of sizes that others serve are not found. ``came``: the input,
+    output or dim that each argument is. ``facts``: those of the readers.
     """
+    operator = variants[number].operator
     buffers = (*operator.inputs, *operator.outputs)
     sources = [p.source for kernel in operator.kernels for p in kernel.parameters]
     known = all(b.layout == "contiguous" for b in buffers) and not any(isinstance(s, Stride) for s in sources)
     if not known or len(layout.launches) != len(operator.kernels):
         return None
     try:
-        text, names = _Text(operator, came, arguments, facts, layout).whole()
+        text, names = _Text(operator, came, arguments, facts, layout).whole(variants, number)
     except GraphError:  # a dim that is no matter of shapes
         return None
     find = cast("Find", made(text, "find", **names, Found=Found, Sizes=Sizes, alike=_alike))
@@ -109,9 +116,18 @@ class _Text:
         self.lines = Lines({})
         self.wanted: dict[str, str] = {}
 
-    def whole(self) -> tuple[str, dict[str, Any]]:
+    def whole(self, variants: Sequence[Variant], number: int) -> tuple[str, dict[str, Any]]:
         names = self._forms()
-        self._dims()
+        self._shapes()
+        self._dims(variants[0].operator)
+        for earlier in variants[:number]:
+            self._demand(f"(not ({' and '.join(map(self.lines.holds, earlier.when))}))")
+        self._demand(*map(self.lines.holds, variants[number].when))
+        if number:  # the dims of the first one choose, its own are what it gets
+            written = self.lines.lines
+            self.lines, self.wanted = Lines({}), {}
+            self.lines.lines = written
+            self._dims(self.operator)
         self._memory()
         result = self._result()
         body = "\n    ".join([*self.lines.lines, f"return {result}"])
@@ -147,19 +163,21 @@ class _Text:
 
     # ---- dims
 
-    def _dims(self) -> None:
+    def _shapes(self) -> None:
+        for b in self.arrays:
+            n = self.place[b.name]
+            extents = ", ".join(self._extents(b))
+            self._write(f"{extents}, = a{n}.shape" if b.shape else f"() = a{n}.shape")
+
+    def _dims(self, operator: OperatorSource) -> None:
         """Values of all symbols, as ``arguments.solve_dims`` finds and checks them."""
-        operator, names = self.operator, self.lines.names
+        names = self.lines.names
         buffers = {b.name for b in (*operator.inputs, *operator.outputs)}
         known = symbols(operator)
         names |= {name: f"a{n}" for name, n in self.place.items() if name not in buffers}
         self._demand(*(f"{names[s]} == {value}" for s, value in operator.fixed.items() if s in names))
         names |= {name: str(value) for name, value in operator.fixed.items()}
         names |= {s.name: str(s.value) for s in known.values() if s.value is not None and s.name not in names}
-        for b in self.arrays:
-            n = self.place[b.name]
-            extents = ", ".join(self._extents(b))
-            self._write(f"{extents}, = a{n}.shape" if b.shape else f"() = a{n}.shape")
         self._learn()
         missing = [name for name in known if name not in names]
         if missing:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cleave.errors import ArgumentError, CleaveError, LaunchError
 from cleave.ir.dim import dims
-from cleave.ir.index import Symbol, ceildiv, maximum, minimum, of
+from cleave.ir.index import Pred, Symbol, ceildiv, maximum, minimum, of
 from cleave.kernel import (
     Buffer,
     Compiled,
@@ -106,9 +106,9 @@ def merge(*_):
     pass
 
 
-def executable(operator: OperatorSource) -> Executable:
+def executable(operator: OperatorSource, when: tuple[Pred, ...] = ()) -> Executable:
     compiled = Compiled("any", "sm_90a", b"", "", Resources(1, 0, 0, 0, 0, 0))
-    return Executable([Variant(operator)], "sm_90a", lambda sources: [compiled] * len(sources))
+    return Executable([Variant(operator, when)], "sm_90a", lambda sources: [compiled] * len(sources))
 
 
 def arrays(b=3, h=2, k=40, p=70, d=8, *, kind=Quick, at=None, changes=()):
@@ -249,7 +249,9 @@ def test_torchs_own_tensors_are_read(monkeypatch):
         return layout_of(make_plan(operator, solve_dims(operator, shapes), {}), came)
 
     layout, _ = planned(40)
-    _, find = finder(operator, came, arguments(40), [READERS[type(a)](a)[1] for a in arguments(40)], layout)
+    _, find = finder(
+        [Variant(operator)], 0, came, arguments(40), [READERS[type(a)](a)[1] for a in arguments(40)], layout
+    )
     for k in (40, 41, 90):
         x = arguments(k)
         found = find(x)
@@ -392,6 +394,33 @@ def test_workspaces_grow_but_not_while_a_graph_is_captured(gpu):
     f(**x, out=o)
     sizes = [size for size, zeroed, _ in gpu.allocated if not zeroed]
     assert sizes == sorted(sizes) and all(size & (size - 1) == 0 for size in sizes)
+
+
+def test_sizes_choose_among_variants(gpu):
+    """Each has a pattern of its own, and none takes what another serves; what the first refuses, all refuse."""
+    small = paged(kernels=(paged().kernels[0], replace(paged().kernels[1], grid=(B,))), constraints=(B <= K, K <= 60))
+    tall = paged(derived=((CHUNK, K),), fixed={"d": 8, "h": 4})
+    rest = paged(constraints=(B <= K, B <= 4))
+    # the dims of the first choose, so its constraint holds for all
+    f = executable(small, (K <= 20,))
+    f = Executable([*f.variants, Variant(tall, (of(Symbol("h", multiple=2)) <= 4, H >= 4)), Variant(rest)], "sm_90a",
+                   f._compile)  # fmt: skip
+    for k, b, h, chunk in (
+        (18, 3, 2, 16), (40, 3, 4, 40), (40, 3, 2, 16), (19, 3, 4, 16), (41, 3, 4, 41), (44, 2, 2, 16), (60, 3, 4, 60),
+        (59, 3, 2, 16), (20, 5, 4, 16), (21, 5, 4, 21),
+    ):  # fmt: skip
+        x, o = arrays(k=k, b=b, h=h)
+        assert f.plan(**x).dims["chunk"] == chunk
+        for _ in range(3):
+            f(**x, out=o)
+            assert gpu.seen[-1][9] == chunk, (k, b, h)
+    assert len(f._patterns) == 3
+    x, o = arrays(k=61, h=4)
+    with pytest.raises(ArgumentError, match=r"^paged: dim.k <= 60 does not hold: k = 61$"):
+        f(**x, out=o)
+    x, o = arrays(k=30, b=5)
+    with pytest.raises(ArgumentError, match=r"^paged: dim.b <= 4 does not hold: b = 5$"):
+        f(**x, out=o)
 
 
 def test_a_size_that_comes_again_has_a_route(gpu):
