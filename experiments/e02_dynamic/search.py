@@ -6,9 +6,6 @@ from experiments.candidates import search_and_save
 from experiments.e02_dynamic.config import CANDIDATES, graph_of
 from experiments.e02_dynamic.workloads import Point, operators, points
 
-SAMPLED = 6
-"""Shapes of an operator at which its schedules are timed, besides the one that stands for it."""
-
 
 def search() -> int:
     """One file an operator; candidates are ranked at the shape that stands for it."""
@@ -44,10 +41,19 @@ def planned(found: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
 
 
 def sampled(found: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
-    """The shape that stands for an operator, and some between the least and the most work: where schedules meet."""
+    """The shape that stands for an operator, and of single requests, of small batches and of large ones those with the
+    least, the median and the most work: what a rule says of shapes between them was not measured, beyond them nothing.
+    """
     own = sorted((p for p in found if p.operator == operator), key=_work)
-    spread = [own[n * (len(own) - 1) // (SAMPLED - 1)] for n in range(SAMPLED)]
-    return tuple({p.uuid: p for p in (middle(found, operator), *spread)}.values())
+    sizes = sorted({p.requests for p in own if p.requests > 1})
+    small = sizes[(len(sizes) - 1) // 2] if sizes else 1
+    groups = (
+        [p for p in own if p.requests <= 1],
+        [p for p in own if 1 < p.requests <= small],
+        [p for p in own if p.requests > small],
+    )
+    chosen = [p for g in groups if g for p in (g[0], g[len(g) // 2], g[-1])]
+    return tuple({p.uuid: p for p in (middle(found, operator), *chosen)}.values())
 
 
 def _work(p: Point) -> float:

@@ -55,7 +55,9 @@ def test_the_shape_that_stands_for_an_operator_is_a_batch() -> None:
         own = sorted(p.work for p in POINTS if p.operator == name and p.requests > 1)
         assert chosen.requests > 1 and chosen.work == own[len(own) // 2]
         tried = sampled(POINTS, name)
-        assert 5 <= len({p.uuid for p in tried}) <= 7 and tried[0] is chosen
+        assert 6 <= len({p.uuid for p in tried}) <= 10 and tried[0] is chosen
+        ends = sorted((p for p in POINTS if p.operator == name), key=lambda p: p.work)
+        assert {ends[0].work, ends[-1].work} <= {p.work for p in tried}
 
 
 def test_pairs_are_those_under_the_diagonal() -> None:
