@@ -13,6 +13,8 @@ from cleave.candidate import Candidate
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.frontend.trace import trace
+from cleave.ir.index import evaluate
+from cleave.runtime.arguments import solve_dims
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.interp import run_schedule
@@ -131,3 +133,15 @@ def test_teams_meet_after_a_loop_that_only_stores(feed: Feed, rng: np.random.Gen
     for plan in schedule(c, H200, case.shape, skeleton="warp-ring", feed=feed)[:3]:
         assert [type(s) for s in plan.kernels[0].program.body].count(Loop) == 2
         assert agrees(case, plan, case.suiting(plan, {"m": 4, "n": 129, "k": 87}), rng), plan
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_one_chunk_asks_a_call_for_nothing_more(name: str) -> None:
+    """Count and length of chunks were made up by the search: no caller knows them."""
+    case = CASES[name]()
+    plan = schedule(case.candidate, H200, case.shape, split={case.candidate.splits[0].base: 1})[0]
+    operator, own = generate(plan), {s.name for s in case.candidate.origin.symbols}
+    assert {s.name for s in operator.dims} == own
+    dims = {**{s.name: s.value for s in case.candidate.origin.symbols if s.value is not None}, **case.shape}
+    shapes = {b.name: [int(evaluate(n, dims)) for n in b.shape] for b in operator.inputs}
+    assert solve_dims(operator, shapes, dims).items() >= case.shape.items()
