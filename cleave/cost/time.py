@@ -108,7 +108,7 @@ def _launch_seconds(kernels: int, facts: Facts, c: Constants) -> float:
 
 def _merge_seconds(partials: Work, joined: Work, merge: Merge, chunks: int, c: Constants) -> float:
     if merge == "cluster":
-        return c.cluster_seconds
+        return c.cluster_seconds + partials.stored_bytes / max(partials.blocks, 1) / c.cluster_bandwidth
     tiles = max(partials.blocks // chunks, 1)
     alone = joined.loaded_bytes / tiles / c.last_bandwidth
     if merge == "last-arriving":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from cleave.candidate import Candidate
 from cleave.config import Config
@@ -21,9 +21,9 @@ _KEPT = 2
 
 
 def variants(
-    candidates: Sequence[Candidate],
+    candidates: Iterable[Candidate],
     target: Target,
-    shapes: Sequence[Mapping[str, int]],
+    shapes: Iterable[Mapping[str, int]],
     *,
     config: Config | None = None,
     most: int = MOST,
@@ -32,13 +32,13 @@ def variants(
 
     ``f = cleave.emit(cleave.variants(result.candidates, target, [{"m": 1}, {"m": 64}, {"m": 4096}]))`` compiles all of
     them at its first need; every later call, of any shape, runs the one that its dims pick. ``print(variants)`` shows
-    the rule. Errors (ScheduleError): no shape, fewer than one variant, no schedule that runs at all shapes.
+    the rule. Errors (ScheduleError): no shape or candidate, candidates of different
+    graphs, fewer than one variant, no schedule that runs at all shapes.
     """
-    if not shapes or most < 1:
-        raise ScheduleError(f"{len(shapes)} shapes and {most} variants: allowed is at least one of each")
+    cs, dims_of = _listed(candidates, shapes, most)
     tried, why = dict[object, Schedule](), dict[str, None]()
-    for c in candidates:
-        for dims in shapes:
+    for c in cs:
+        for dims in dims_of:
             try:
                 for s in schedule(c, target, dims, config=config or Config(), keep=_KEPT):
                     tried.setdefault((s.candidate, s.merge, described(s), *sorted(s.bind.items())), s)
@@ -47,11 +47,33 @@ def variants(
     if not tried:
         raise ScheduleError("; ".join(why))
     schedules = list(tried.values())
-    return choose_variants(schedules, [_sample(candidates[0], schedules, dims) for dims in shapes], most)
+    return choose_variants(schedules, [_sample(cs[0], schedules, dims) for dims in dims_of], most)
 
 
-def _sample(c: Candidate, schedules: Sequence[Schedule], dims: Mapping[str, int]) -> Sample:
-    """The shape with every dim that a call tells apart; schedules whose constraints it does not meet are left out."""
+def _listed(
+    candidates: Iterable[Candidate], shapes: Iterable[Mapping[str, int]], most: int
+) -> tuple[list[Candidate], list[Mapping[str, int]]]:
+    if isinstance(candidates, Candidate) or isinstance(shapes, Mapping):
+        raise ScheduleError("candidates and shapes: a list of each is expected")
+    cs, dims_of = list(candidates), list(shapes)
+    if not cs or not dims_of:
+        raise ScheduleError(f"{len(cs)} candidates and {len(dims_of)} shapes: allowed is at least one of each")
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ScheduleError(f"{most!r} variants: an integer from 1 is expected")
+    other = next((c for c in cs if c.origin != cs[0].origin), None)
+    if other is not None:
+        raise ScheduleError(f"candidates of {cs[0].origin.name} and {other.origin.name}: they have to be of one graph")
+    return cs, dims_of
+
+
+def _sample(c: Candidate, schedules: list[Schedule], dims: Mapping[str, int]) -> Sample:
+    """The shape with every dim that a call tells apart. Left out are schedules whose constraints it does not meet, or
+    that have another of its dims compiled in."""
     bound = bind_dims(c.origin, {}, dims)
-    able = {n: s for n, s in enumerate(schedules) if all(evaluate_pred(p, {**bound, **s.bind}) for p in s.constraints)}
+    able = {
+        n: s
+        for n, s in enumerate(schedules)
+        if all(s.bind.get(name, value) == value for name, value in bound.items())
+        and all(evaluate_pred(p, {**s.bind, **bound}) for p in s.constraints)
+    }
     return Sample(bound, {n: modelled_at(s, bound).microseconds / 1e6 for n, s in able.items()})

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cleave.errors import LaunchError
-from cleave.ir.index import Index, evaluate, evaluate_pred
+from cleave.ir.index import Index, evaluate, evaluate_pred, show_pred
 from cleave.ir.op import DTYPES
 from cleave.kernel import KernelSource, OperatorSource, Parameter, Pointer, Scalar, Stride, TensorMap, Value, Variant
 
@@ -90,7 +90,8 @@ def choose(variants: tuple[Variant, ...], dims: Mapping[str, int]) -> int:
         if all(bool(evaluate_pred(pred, dims)) for pred in variant.when):
             return number
     shown = ", ".join(f"{name} = {value}" for name, value in dims.items())
-    raise LaunchError(f"no variant for {shown}", location=variants[0].operator.name)
+    allowed = "; or ".join(" and ".join(map(show_pred, v.when)) for v in variants)
+    raise LaunchError(f"no variant for {shown}: allowed are {allowed}", location=variants[0].operator.name)
 
 
 def make_plan(operator: OperatorSource, dims: Mapping[str, int], strides: Mapping[str, tuple[int, ...]]) -> Plan:

@@ -9,7 +9,7 @@ leaf has the schedule that is best over its shapes in the geometric mean; second
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, floor, log, sqrt
@@ -17,7 +17,7 @@ from math import ceil, floor, log, sqrt
 from cleave.errors import ScheduleError
 from cleave.ir.dim import dim
 from cleave.ir.index import Pred, evaluate_pred
-from cleave.ir.polynomial import show_pred
+from cleave.ir.polynomial import compare, show_pred
 from cleave.kernel import Buffer, OperatorSource, Variant
 from cleave.tile.plan import Schedule
 from cleave.tune.description import described
@@ -55,19 +55,14 @@ class Variants:
 
 
 def choose_variants(schedules: Sequence[Schedule], samples: Sequence[Sample], most: int = MOST) -> Variants:
-    """The best rule that a greedy search finds. Errors (ScheduleError): no schedule runs at all shapes."""
+    """The best rule that a greedy search finds. Errors (ScheduleError): no schedule runs at all shapes of a part."""
     found = rule(samples, most)
-    chosen = tuple(schedules[number] for number, _ in found)
-    able = (*(s.constraints for s in chosen[:-1]), ())  # where one can't run the others are looked at
-    return Variants(chosen, tuple((*tests, *more) for (_, tests), more in zip(found, able, strict=True)))
+    return Variants(tuple(schedules[number] for number, _ in found), tuple(tests for _, tests in found))
 
 
 def rule(samples: Sequence[Sample], most: int = MOST) -> list[tuple[int, tuple[Pred, ...]]]:
     """(Number of a schedule, comparisons), in order; the last has none. Errors: as ``choose_variants``."""
-    root = _leaf(samples)
-    if root.number is None:
-        raise ScheduleError("no schedule is right at all shapes: a rule has none for those that it was not made for")
-    leaves = 1
+    root, leaves = _leaf(samples), 1
     while leaves < most:
         found = [(s.gain, n, s) for n, leaf in enumerate(root.leaves()) if (s := _best_split(leaf)) is not None]
         if not found:
@@ -76,21 +71,45 @@ def rule(samples: Sequence[Sample], most: int = MOST) -> list[tuple[int, tuple[P
         if gain < WORTH * len(samples):
             break
         root, leaves = root.grown(at, split), leaves + 1
+    if any(leaf.number is None for leaf in root.leaves()):
+        raise ScheduleError(f"no schedule runs at all shapes, and none of {most} at all of a part that dims tell apart")
     return list(root.variants())
 
 
 def variants_of(sources: Sequence[OperatorSource], when: Sequence[tuple[Pred, ...]]) -> tuple[Variant, ...]:
     """What the runtime picks from: inputs and outputs meet what each of the variants needs of memory.
 
-    Errors (ScheduleError): one needs another layout than the others, so no array suits all.
+    A variant is picked where its comparisons hold and it can run: dims that were compiled in have their values, its own
+    constraints hold. Where the last one can't, the one that asks least is looked at again. Errors (ScheduleError): one
+    needs another layout than the others, so no array suits all.
     """
     first = sources[0]
     inputs = tuple(_common([s.inputs[n] for s in sources]) for n in range(len(first.inputs)))
     outputs = tuple(_common([s.outputs[n] for s in sources]) for n in range(len(first.outputs)))
-    return tuple(
-        Variant(replace(s, inputs=inputs, outputs=outputs, dims=first.dims), tests)
-        for s, tests in zip(sources, when, strict=True)
-    )
+    constraints = tuple(p for p in first.constraints if all(p in s.constraints for s in sources))
+    named = {d.name for s in sources for d in s.dims}
+    fixed = {n: v for n, v in first.fixed.items() if n in named and all(s.fixed.get(n) == v for s in sources)}
+    needs = [_needs(s, constraints, {*named} - {*fixed}) for s in sources]
+    able = [
+        replace(
+            s,
+            inputs=inputs,
+            outputs=outputs,
+            constraints=constraints,
+            fixed={n: v for n, v in s.fixed.items() if n in fixed or n not in named},
+            dims=first.dims,
+        )
+        for s in sources
+    ]
+    found = [Variant(s, (*tests, *need)) for s, tests, need in zip(able, when, needs, strict=True)]
+    least = min(range(len(needs)), key=lambda n: len(needs[n]))
+    return tuple(found) if not needs[-1] or least == len(needs) - 1 else (*found, Variant(able[least], needs[least]))
+
+
+def _needs(s: OperatorSource, common: Sequence[Pred], free: Collection[str]) -> tuple[Pred, ...]:
+    """What one variant needs of a call and others do not. ``free``: dims that not all of them have compiled in."""
+    compiled = [compare("==", dim(n), v) for n, v in s.fixed.items() if n in free]
+    return (*compiled, *(p for p in s.constraints if p not in common))
 
 
 def _common(buffers: Sequence[Buffer]) -> Buffer:
@@ -107,6 +126,9 @@ def _common(buffers: Sequence[Buffer]) -> Buffer:
 
 @dataclass(frozen=True)
 class _Split:
+    """``compared``: a dim, or one over another; ``test``: that it is at most so much."""
+
+    compared: tuple[str, ...]
     test: Pred
     gain: float
     holds: _Leaf
@@ -138,14 +160,16 @@ class _Leaf:
             return replace(self, split=replace(self.split, holds=self.split.holds.grown(at, split)))
         return replace(self, split=replace(self.split, fails=self.split.fails.grown(at - left, split)))
 
-    def variants(self, tests: tuple[Pred, ...] = ()) -> Iterator[tuple[int, tuple[Pred, ...]]]:
-        """Where a comparison fails nothing needs to be tested: what holds was looked at before."""
+    def variants(self, tests: Mapping[tuple[str, ...], Pred] | None = None) -> Iterator[tuple[int, tuple[Pred, ...]]]:
+        """Where a comparison fails nothing needs to be tested: what holds was looked at before. Of what is compared
+        twice the later number is the smaller one."""
+        known = dict(tests or {})
         if self.split is None:
             assert self.number is not None
-            yield self.number, tests
+            yield self.number, tuple(known.values())
             return
-        yield from self.split.holds.variants((*tests, self.split.test))
-        yield from self.split.fails.variants(tests)
+        yield from self.split.holds.variants({**known, self.split.compared: self.split.test})
+        yield from self.split.fails.variants(known)
 
 
 def _leaf(samples: Sequence[Sample]) -> _Leaf:
@@ -158,11 +182,11 @@ def _leaf(samples: Sequence[Sample]) -> _Leaf:
 
 
 def _best_split(leaf: _Leaf) -> _Split | None:
-    found = [s for test in _tests(leaf.samples) if (s := _divided(leaf, test)) is not None]
+    found = [s for what, test in _tests(leaf.samples) if (s := _divided(leaf, what, test)) is not None]
     return max(found, key=lambda s: s.gain, default=None)
 
 
-def _divided(leaf: _Leaf, test: Pred) -> _Split | None:
+def _divided(leaf: _Leaf, compared: tuple[str, ...], test: Pred) -> _Split | None:
     holds = [s for s in leaf.samples if evaluate_pred(test, s.dims)]
     fails = [s for s in leaf.samples if not evaluate_pred(test, s.dims)]
     if not holds or not fails:
@@ -170,15 +194,15 @@ def _divided(leaf: _Leaf, test: Pred) -> _Split | None:
     left, right = _leaf(holds), _leaf(fails)
     if left.number is None or right.number is None or left.number == right.number:
         return None
-    return _Split(test, leaf.cost - left.cost - right.cost, left, right)
+    return _Split(compared, test, leaf.cost - left.cost - right.cost, left, right)
 
 
-def _tests(samples: Sequence[Sample]) -> Iterator[Pred]:
+def _tests(samples: Sequence[Sample]) -> Iterator[tuple[tuple[str, ...], Pred]]:
     """Between neighbouring values: of a dim, then of a dim over another."""
     names = [n for n in samples[0].dims if len({s.dims[n] for s in samples}) > 1]
     for name in names:
         for low, high in _neighbours([s.dims[name] for s in samples]):
-            yield dim(name) <= floor(sqrt(max(low, 1) * high)) if low else dim(name) <= 0
+            yield (name,), dim(name) <= (floor(sqrt(low * high)) if low else 0)
     for above in names:
         for below in names:
             if above != below:
@@ -186,9 +210,9 @@ def _tests(samples: Sequence[Sample]) -> Iterator[Pred]:
                 for low, high in _neighbours([r for r in pairs if r > 0]):
                     between = sqrt(low * high)
                     if between >= 1 and floor(between) >= low:
-                        yield dim(above) <= floor(between) * dim(below)
+                        yield (above, below), dim(above) <= floor(between) * dim(below)
                     elif between < 1 and ceil(1 / between) <= 1 / low:
-                        yield ceil(1 / between) * dim(above) <= dim(below)
+                        yield (above, below), ceil(1 / between) * dim(above) <= dim(below)
 
 
 def _neighbours(values: Sequence[float]) -> Iterator[tuple[float, float]]:

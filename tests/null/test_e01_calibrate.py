@@ -17,7 +17,7 @@ from experiments.e01_ablation.config import SETS, TARGET, points
 from experiments.e01_ablation.plans import candidates_of
 
 POINT = next(p for p in points(SETS["nine"]) if p.name == "matmul decode m16")
-OTHERS = replace(H200, wave_seconds=4e-6, cluster_seconds=3e-6, trip_cycles=700)
+OTHERS = replace(H200, wave_seconds=5e-6, cluster_seconds=0.7e-6, trip_cycles=800)
 
 
 @pytest.fixture(scope="module")

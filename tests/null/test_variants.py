@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -14,9 +15,12 @@ from cleave import nn
 from cleave.candidate import as_written
 from cleave.codegen.generate import generate
 from cleave.cost.roofline import modelled_at
-from cleave.errors import ScheduleError
-from cleave.ir.index import evaluate_pred, show_pred
+from cleave.errors import LaunchError, ScheduleError
+from cleave.ir.dim import dim
+from cleave.ir.index import evaluate, evaluate_pred, show_pred
+from cleave.ir.polynomial import compare
 from cleave.runtime.plan import choose
+from cleave.search import search
 from cleave.target import Target
 from cleave.tune.variants import Sample, rule, variants_of
 
@@ -46,8 +50,10 @@ def test_a_dim_or_a_ratio_of_dims_divides_shapes() -> None:
 def test_a_schedule_that_is_wrong_somewhere_is_not_picked_there() -> None:
     found = rule([Sample({"m": 1}, {0: 1e-6, 1: 2e-6}), Sample({"m": 64}, {1: 4e-6})])
     assert picked(found, {"m": 64}) == 1
-    with pytest.raises(ScheduleError, match="no schedule is right at all shapes"):
-        rule([Sample({"m": 1}, {0: 1e-6}), Sample({"m": 64}, {1: 4e-6})])
+    found = rule([Sample({"m": 1}, {0: 1e-6}), Sample({"m": 64}, {1: 4e-6})])
+    assert [n for n, _ in found] == [0, 1] and [picked(found, {"m": m}) for m in (1, 64)] == [0, 1]
+    with pytest.raises(ScheduleError, match="no schedule runs at all shapes, and none of 4 at all of a part"):
+        rule([Sample({"m": 1}, {0: 1e-6}), Sample({"m": 1}, {1: 4e-6})])
 
 
 TIMES = st.lists(st.floats(1, 9), min_size=5, max_size=5)
@@ -93,7 +99,58 @@ def test_buffers_meet_what_all_variants_need() -> None:
         variants_of([source, other], [(), ()])
 
 
-def test_what_is_asked_for_is_checked() -> None:
-    c = as_written(nn.matmul(n=256, k=256))
-    with pytest.raises(ScheduleError, match="0 shapes and 4 variants: allowed is at least one of each"):
-        cleave.variants([c], H200, [])
+def planned(f: Any, g: Any, dims: dict[str, int]) -> dict[str, int]:
+    """Dims of the plan of a call on arrays of NumPy."""
+    arrays = [np.empty([int(evaluate(n, dims)) for n in i.shape], i.dtype) for i in g.inputs]
+    return dict(f.plan(*arrays).dims)
+
+
+def test_a_variant_is_picked_only_where_it_can_run() -> None:
+    """Boxes want rows at multiples of 16 bytes; a split has a chunk length: neither is the others' business."""
+    g = nn.matmul()
+    cs = search(g).candidates
+    shapes = [
+        {"m": m, "n": n, "k": k} for m, n, k in ((1, 4096, 4096), (64, 4096, 4096), (4096, 4095, 4097), (300, 512, 512))
+    ]
+    f = cleave.emit(cleave.variants(cs, H200, shapes))
+    for dims in (*shapes, {"m": 1, "n": 13, "k": 7}, {"m": 64, "n": 13, "k": 7}, {"m": 4096, "n": 512, "k": 512}):
+        assert planned(f, g, dims).items() >= dims.items()
+
+
+def test_dims_that_a_schedule_has_compiled_in_are_compared() -> None:
+    g = nn.lora()
+    shapes = [{"m": m, "n": 512, "k": 512, "r": r} for m, r in ((1, 16), (600, 16), (600, 64))]
+    f = cleave.emit(cleave.variants([as_written(g)], H200, shapes))
+    for dims in shapes:
+        assert planned(f, g, dims).items() >= dims.items()
+
+
+def test_the_one_that_asks_least_stands_behind_the_last() -> None:
+    s = cleave.schedule(as_written(nn.matmul(n=256, k=256)), H200, {"m": 16})[0]
+    even, any_ = generate(s), replace(generate(s), constraints=())
+    m = dim("m")
+    even = replace(even, constraints=(compare("==", m % 2, 0),))
+    found = variants_of([any_, even], [(m <= 8,), ()])
+    assert [choose(found, {"m": n, "n": 256, "k": 256}) for n in (8, 64, 65)] == [0, 1, 2]
+    assert found[2].operator is found[0].operator and all(not v.operator.constraints for v in found)
+    only = variants_of([replace(even, fixed={**even.fixed, "m": n}) for n in (16, 32)], [(m <= 16,), ()])
+    assert [choose(only, {"m": n, "n": 256, "k": 256}) for n in (16, 32)] == [0, 1]
+    with pytest.raises(LaunchError, match=r"no variant for m = 40: allowed are .* and dim.m == 16; or .*dim.m == 32"):
+        choose(only, {"m": 40})
+
+
+@pytest.mark.parametrize(
+    ("candidates", "shapes", "most", "why"),
+    [
+        (0, [], 4, "1 candidates and 0 shapes: allowed is at least one of each"),
+        (None, [{"m": 1}], 4, "0 candidates and 1 shapes"),
+        (0, {"m": 1}, 4, "a list of each is expected"),
+        (0, [{"m": 1}], 0, "0 variants: an integer from 1 is expected"),
+        (0, [{"m": 1}], 2.5, "2.5 variants: an integer from 1 is expected"),
+        (1, [{"m": 1}], 4, "candidates of matmul and swiglu: they have to be of one graph"),
+    ],
+)
+def test_what_is_asked_for_is_checked(candidates: int | None, shapes: Any, most: Any, why: str) -> None:
+    every = [as_written(nn.matmul(n=256, k=256)), as_written(nn.swiglu(n=256, k=256))]
+    with pytest.raises(ScheduleError, match=why):
+        cleave.variants([] if candidates is None else every[: candidates + 1], H200, shapes, most=most)
