@@ -6,6 +6,7 @@ A kernel has no way to complain; see ``cleave.nn.paged`` for what it does with t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from cleave.errors import ArgumentError
 
 Table = NDArray[np.int64]
+
+_NAMES = ("qo_indptr", "kv_indptr", "kv_indices", "kv_last_page_len")
 
 
 def check_tables(
@@ -31,9 +34,17 @@ def check_tables(
     queries and of packed keys, unchecked if not given. Tables and arrays may be longer than what pointers say.
 
     Errors: pointers that do not begin with 0, fall, or end beyond the table or array that they point into; a page that
-    the cache lacks; a last page of a request with other than 1 to ``page`` keys; tables of different requests.
+    the cache lacks; a last page of a request with other than 1 to ``page`` keys; tables of different requests; a table of
+    another name, or one that pages of several keys need and that is missing; what 32 bits do not hold.
     """
+    unknown = next((name for name in tables if name not in _NAMES), None)
+    if unknown is not None:
+        raise ArgumentError(f"table {unknown!r}: allowed are {', '.join(_NAMES)}", location="tables")
+    if isinstance(page, bool) or not isinstance(page, Integral) or page < 1:
+        raise ArgumentError(f"page {page!r}: an integer from 1 is expected", location="tables")
     found = {name: _integers(name, table) for name, table in tables.items()}
+    if page > 1 and "kv_last_page_len" not in found:
+        raise ArgumentError(f"table kv_last_page_len is missing, of pages of {page} keys", location="tables")
     ids = found.get("kv_indices")
     pages = _pointers(found, "kv_indptr", total_kv if ids is None else len(ids))
     queries = _pointers(found, "qo_indptr", total_q)
@@ -41,14 +52,19 @@ def check_tables(
         raise ArgumentError("table kv_indptr is missing", location="tables")
     if queries is not None and len(queries) != len(pages):
         raise ArgumentError(f"{len(queries) - 1} requests, kv_indptr has {len(pages) - 1}", location="table qo_indptr")
-    if ids is not None and num_pages is not None:
-        own = ids[: pages[-1]]
-        _refuse_first((own < 0) | (own >= num_pages), own, "kv_indices", f"0 <= page < {num_pages}")
+    if ids is not None:
+        own, end = ids[: pages[-1]], 2**31 if num_pages is None else num_pages
+        _refuse_first((own < 0) | (own >= end), own, "kv_indices", f"0 <= page < {end}")
     _check_last_pages(found.get("kv_last_page_len"), np.diff(pages), page)
 
 
 def _integers(name: str, table: Any) -> Table:
-    array = np.asarray(table)
+    """Of an empty list NumPy would make floats."""
+    try:
+        array: NDArray[Any] = np.asarray(table) if np.size(table) else np.asarray(table, dtype=np.int64)
+    except ValueError:
+        why = "rows of different lengths, expected one axis of integers"
+        raise ArgumentError(why, location=f"table {name}") from None
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ArgumentError(
             f"shape {array.shape} of {array.dtype}, expected one axis of integers", location=f"table {name}"
@@ -63,6 +79,7 @@ def _pointers(found: Mapping[str, Table], name: str, end: int | None) -> Table |
     if not len(table) or table[0] != 0:
         first = table[0] if len(table) else "nothing"
         raise ArgumentError(f"it begins with {first}, expected 0", location=f"table {name}")
+    _refuse_first(table >= 2**31, table, name, "< 2147483648")
     falls = np.diff(table, prepend=0) < 0
     _refuse_first(falls, table, name, "at least the one before")
     if end is not None and table[-1] > end:

@@ -167,7 +167,13 @@ def check(case: str, x: Arrays) -> None:
     ("tables", "message"),
     [
         ({"kv_indptr": [1, 2]}, "table kv_indptr: it begins with 1, expected 0"),
-        ({"kv_indptr": []}, "table kv_indptr: shape (0,) of float64, expected one axis of integers"),
+        ({"kv_indptr": []}, "table kv_indptr: it begins with nothing, expected 0"),
+        ({"kv_indptr": [0, 2**31]}, "table kv_indptr: 2147483648 at 1, allowed is < 2147483648"),
+        ({"kv_indptr": [[0], [0, 1]]}, "table kv_indptr: rows of different lengths, expected one axis of integers"),
+        (
+            {"kv_indptr": [0], "kv_last_page_lens": [1]},
+            "tables: table 'kv_last_page_lens': allowed are qo_indptr, kv_indptr, kv_indices, kv_last_page_len",
+        ),
         ({"kv_indptr": [0, 3, 2]}, "table kv_indptr: 2 at 2, allowed is at least the one before"),
         ({"kv_indptr": [0, 3], "kv_indices": [0, 1]}, "table kv_indptr: it ends with 3, allowed is <= 2"),
         ({"kv_indptr": [0, 2], "kv_indices": [0, 9]}, "table kv_indices: 9 at 1, allowed is 0 <= page < 9"),
@@ -182,3 +188,15 @@ def test_what_the_host_says_of_tables(tables: Mapping[str, Any], message: str) -
     with pytest.raises(ArgumentError) as caught:
         nn.check_tables(tables, num_pages=9, total_q=5)
     assert str(caught.value) == message
+
+
+def test_batches_without_requests_or_keys_are_right_and_pages_need_their_table() -> None:
+    nn.check_tables({"kv_indptr": [0], "kv_indices": [], "kv_last_page_len": []}, page=16, num_pages=0)
+    nn.check_tables({"kv_indptr": [0, 0, 0], "kv_indices": [], "kv_last_page_len": [0, 0]}, page=16, num_pages=0)
+    with pytest.raises(ArgumentError, match="table kv_last_page_len is missing, of pages of 16 keys"):
+        nn.check_tables({"kv_indptr": [0, 1], "kv_indices": [0]}, page=16)
+    with pytest.raises(ArgumentError, match="-1 at 0, allowed is 0 <= page < 2147483648"):
+        nn.check_tables({"kv_indptr": [0, 1], "kv_indices": [-1]})
+    for page in (0, -3, "16", True, 1.5):
+        with pytest.raises(ArgumentError, match=f"page {page!r}: an integer from 1 is expected"):
+            nn.check_tables({"kv_indptr": [0]}, page=page)  # type: ignore[arg-type]

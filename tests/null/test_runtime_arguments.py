@@ -307,7 +307,7 @@ def test_the_first_variant_whose_comparisons_hold_is_chosen():
     few, many = attention(name="few rows"), attention(name="many rows")
     variants = (Variant(few, (S <= 64,)), Variant(many))
     assert [choose(variants, {"s": s}) for s in (1, 64, 65)] == [0, 0, 1]
-    with pytest.raises(LaunchError, match=r"^few rows: no variant for s = 65$"):
+    with pytest.raises(LaunchError, match=r"^few rows: no variant for s = 65: allowed are dim.s <= 64$"):
         choose(variants[:1], {"s": 65})
 
 
