@@ -34,8 +34,8 @@ def check_tables(
     queries and of packed keys, unchecked if not given. Tables and arrays may be longer than what pointers say.
 
     Errors: pointers that do not begin with 0, fall, or end beyond the table or array that they point into; a page that
-    the cache lacks; a last page of a request with other than 1 to ``page`` keys; tables of different requests; a table of
-    another name, or one that pages of several keys need and that is missing; what 32 bits do not hold.
+    the cache lacks; a last page of a request with other than 1 to ``page`` keys; tables of different requests; a table
+    of another name, or one that pages of several keys need and that is missing; what 32 bits do not hold.
     """
     unknown = next((name for name in tables if name not in _NAMES), None)
     if unknown is not None:
