@@ -80,7 +80,8 @@ def audit(classes: Classes, meaning: Meaning, chosen: Container[int] | None = No
             if is_huge:
                 below = [magnitudes[child] for child in node.children]
                 own = meaning.magnitude(node.constructor, node.plain, operands, below, value)
-                magnitude = own + magnitudes.setdefault(node.eclass, own)
+                with np.errstate(over="ignore"):  # a sum of two that are near the largest number
+                    magnitude = own + magnitudes.setdefault(node.eclass, own)
             known_value = values.setdefault(node.eclass, value)
             difference = None if known_value is value else meaning.difference(known_value, value, magnitude)
             faults += [Fault(node.constructor, difference)] * (difference is not None)
