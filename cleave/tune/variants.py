@@ -46,12 +46,22 @@ class Variants:
 
     def text(self) -> str:
         """The rule, a line for each schedule: ``total_q <= 96 -> cta-ring ...``."""
-        shown = [" and ".join(map(show_pred, tests)) or "else" for tests in self.when]
+        shown = list(map(told, self.when))
         width = max(map(len, shown))
         return "\n".join(f"{test:{width}} -> {described(s)}" for test, s in zip(shown, self.schedules, strict=True))
 
     def __str__(self) -> str:
         return self.text()
+
+
+def told(tests: Sequence[Pred]) -> str:
+    """Comparisons that all have to hold, as text; of none it is what is left."""
+    return " and ".join(map(show_pred, tests)) or "else"
+
+
+def picked(when: Sequence[Sequence[Pred]], dims: Mapping[str, int]) -> int:
+    """Number of the first comparisons that all hold; the last are none."""
+    return next(n for n, tests in enumerate(when) if all(evaluate_pred(p, dims) for p in tests))
 
 
 def choose_variants(schedules: Sequence[Schedule], samples: Sequence[Sample], most: int = MOST) -> Variants:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 from cleave.environment import environment
 from cleave.errors import CleaveError
-from cleave.records import Record, read
+from cleave.records import Record
+from experiments import kept
 from experiments.e01_ablation.ablation_summary import ablation_table, shares
 from experiments.e01_ablation.config import RECORDS, SETS, Point, is_ablated, points
 from experiments.e01_ablation.rank import orders, rank_table
@@ -35,7 +33,7 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
 
     start = time.monotonic()
     gpu = properties().as_dict()
-    stamp = environment(gpu, apart_from=[_relative(RECORDS.parent)])
+    stamp = environment(gpu, apart_from=[kept.relative(RECORDS.parent)])
     command = f"python -m experiments run e01 measure {' '.join(options.given)}"
     tally = Tally(RECORDS, gpu, command, start + 60 * options.minutes - 10, stamp)
     lines: list[str] = []
@@ -60,11 +58,11 @@ def _part(
     if not chosen:
         raise CleaveError(f"--parts {part}: no chosen point is one of those at which configurations are compared")
     stamp = tally.environment["commit"]
-    done = measured_points(_records(loop.file), stamp, loop.mode) if options.resume else set[str]()
+    done = measured_points(kept.records(RECORDS / loop.file), stamp, loop.mode) if options.resume else set[str]()
     lines = run_points(loop, [p for p in chosen if p.name not in done])
     if checks:
         return lines or ["the model's first choice is the most fused one at every point"]
-    return [*lines, *_added_up(part, _records(loop.file), stamp)]
+    return [*lines, *_added_up(part, kept.records(RECORDS / loop.file), stamp)]
 
 
 def _added_up(part: str, records: Sequence[Record], stamp: Mapping[str, object] | None) -> list[str]:
@@ -73,25 +71,11 @@ def _added_up(part: str, records: Sequence[Record], stamp: Mapping[str, object] 
     return [*rank_table(orders(records, stamp)), *table(ratios(records, stamp))]
 
 
-def _records(file: str) -> list[Record]:
-    path = RECORDS / file
-    if not path.exists():
-        return []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a line that a crash cut off
-        return list(read(path))
-
-
-def _relative(path: Path) -> str:
-    """As the stamp of a commit leaves it out."""
-    return str(path.relative_to(Path(__file__).parents[2]))
-
-
 def report() -> int:
     """Print what the records of the commit that was measured last add up to, of every part that has any."""
-    found = {part: _records(f"{part}.jsonl") for part in ("times", "ablations")}
+    found = {part: kept.records(RECORDS / f"{part}.jsonl") for part in ("times", "ablations")}
     if not any(found.values()):
-        raise CleaveError(f"no records: {_relative(RECORDS / 'times.jsonl')} is not there")
+        raise CleaveError(f"no records: {kept.relative(RECORDS / 'times.jsonl')} is not there")
     for part, records in found.items():
         if records:
             stamp = records[-1].environment["commit"]
@@ -103,21 +87,12 @@ def calibrate() -> int:
     """Print how well the cost model orders the schedules in the records, and what a fit of its constants would give."""
     from experiments.e01_ablation.calibrate import calibration_table, groups
 
-    print("\n".join(calibration_table(groups(_records("times.jsonl")))))
+    print("\n".join(calibration_table(groups(kept.records(RECORDS / "times.jsonl")))))
     return 0
 
 
-def select(options: argparse.Namespace) -> tuple[Point, ...]:
-    """The points that options name. Errors: an expression that is none, or that no point meets."""
-    try:
-        wanted = re.compile(options.points)
-    except re.error as error:
-        raise CleaveError(f"--points {options.points!r}: {error}") from None
-    chosen = tuple(p for p in points(SETS[options.set]) if wanted.search(p.name))
-    if not chosen:
-        example = points(SETS[options.set])[0].name
-        raise CleaveError(f"--points {options.points!r}: no point's name has it; one is {example!r}")
-    return chosen
+def selected(options: argparse.Namespace) -> tuple[Point, ...]:
+    return kept.select(options.points, points(SETS[options.set]))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -146,14 +121,19 @@ def main(argv: Sequence[str]) -> int:
         if options.stage in ("report", "calibrate"):
             return report() if options.stage == "report" else calibrate()
         if options.stage == "measure":
-            return measure(select(options), options)
+            return measure(selected(options), options)
         if options.stage == "tune":
             from experiments.e01_ablation.tune import tune_operators
 
-            return tune_operators(select(options), options.tried, options.minutes, resume=options.resume)
+            return tune_operators(
+                selected(options),
+                options.tried,
+                options.minutes,
+                resume=options.resume,
+            )
         from experiments.e01_ablation.search import search
 
-        return search(tuple({str(p.workload): p.workload for p in select(options)}.values()))
+        return search(tuple({str(p.workload): p.workload for p in selected(options)}.values()))
     except CleaveError as error:
         print(f"e01: {error}", file=sys.stderr)
         return error.exit_code

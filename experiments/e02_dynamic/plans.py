@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from cleave.candidate import load_candidates
 from cleave.config import Ablation, Config
-from cleave.ir.index import Pred, evaluate_pred, show_pred
+from cleave.ir.index import Pred
 from cleave.schedule.request import Forced
 from cleave.target import Target
 from cleave.tune.description import described, microseconds
 from cleave.tune.plan import Chosen as Alternatives
 from cleave.tune.plan import Made, Request, chosen_of, prepared
+from cleave.tune.variants import picked, told
 from experiments.e02_dynamic.config import CANDIDATES, TARGET
 from experiments.e02_dynamic.search import planned
 from experiments.e02_dynamic.workloads import Point
@@ -63,12 +64,11 @@ class Rule:
         """A line for each schedule."""
         if len(self.made) == 1:
             return shown(self.made[0])
-        tests = (" and ".join(map(show_pred, t)) or "else" for t in self.when)
-        return "; ".join(f"{t}: {shown(m)}" for t, m in zip(tests, self.made, strict=True))
+        return "; ".join(f"{told(t)}: {shown(m)}" for t, m in zip(self.when, self.made, strict=True))
 
     def at(self, dims: Mapping[str, int]) -> Made:
         """The one that a call with these dims runs."""
-        return next(m for m, t in zip(self.made, self.when, strict=True) if all(evaluate_pred(p, dims) for p in t))
+        return self.made[picked(self.when, dims)]
 
     @property
     def source(self) -> tuple[object, ...]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleave.environment import environment
 from cleave.errors import CleaveError
-from cleave.records import Record, read
+from cleave.records import Record
+from experiments import kept
 from experiments.e02_dynamic.config import RECORDS
 from experiments.e02_dynamic.workloads import Point, operators, points
 from experiments.tally import Tally
@@ -41,7 +39,7 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
 
     start = time.monotonic()
     gpu = properties().as_dict()
-    stamp = environment(gpu, apart_from=[_relative(RECORDS.parent)])
+    stamp = environment(gpu, apart_from=[kept.relative(RECORDS.parent)])
     command = f"python -m experiments run e02 measure {' '.join(options.given)}"
     tally = Tally(RECORDS, gpu, command, start + 60 * options.minutes - 10, stamp)
     at_points = [part for part in options.parts if part in AT_POINTS]
@@ -60,7 +58,7 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
     print(f"{tally.rows} rows, {tally.bad} bad, {tally.compiles} compiles after the first call of an operator")
     print(f"{time.monotonic() - start:.0f} s, {tally.left_out} jobs left out for want of time")
     if "times" in options.parts:
-        print("\n".join(_added_up(_of_commit(_records("times.jsonl"), stamp))))
+        print("\n".join(_added_up(_of_commit(kept.records(RECORDS / "times.jsonl"), stamp))))
     return 1 if tally.bad or tally.left_out or tally.compiles else 0
 
 
@@ -86,8 +84,8 @@ def _part(loop: Loop, plans: Sequence[Tried], chosen: Sequence[Point], *, resume
     from experiments.e02_dynamic.search import middle
 
     every, stamp = points(), loop.tally.environment
-    tried_before = _of_commit(_records(TRIED_FILE), stamp) if known else []
-    done = _of_commit(_records(loop.file), stamp) if resume else []
+    tried_before = _of_commit(kept.records(RECORDS / TRIED_FILE), stamp) if known else []
+    done = _of_commit(kept.records(RECORDS / loop.file), stamp) if resume else []
     measured = {(r.workload["operator"], r.workload["uuid"]) for r in done if is_measured(r)}
     for tried in plans:
         own = [p for p in chosen if p.operator == tried.operator]
@@ -103,20 +101,6 @@ def _of_commit(records: Sequence[Record], stamp: Mapping[str, Any]) -> list[Reco
     return [r for r in records if r.environment.get("commit") == stamp["commit"]]
 
 
-def _records(file: str) -> list[Record]:
-    path = RECORDS / file
-    if not path.exists():
-        return []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a line that a crash cut off
-        return list(read(path))
-
-
-def _relative(path: Path) -> str:
-    """As the stamp of a commit leaves it out."""
-    return str(path.relative_to(Path(__file__).parents[2]))
-
-
 def _added_up(records: Sequence[Record]) -> list[str]:
     from experiments.e02_dynamic.summary import ratios, table
 
@@ -125,26 +109,13 @@ def _added_up(records: Sequence[Record]) -> list[str]:
 
 def report() -> int:
     """Print what the records of the commit that was measured last add up to."""
-    records = _records("times.jsonl")
+    records = kept.records(RECORDS / "times.jsonl")
     if not records:
-        raise CleaveError(f"no records: {_relative(RECORDS / 'times.jsonl')} is not there")
+        raise CleaveError(f"no records: {kept.relative(RECORDS / 'times.jsonl')} is not there")
     stamp = records[-1].environment["commit"]
     print(f"times of commit {stamp and stamp['id']}")
     print("\n".join(_added_up(_of_commit(records, records[-1].environment))))
     return 0
-
-
-def select(options: argparse.Namespace) -> tuple[Point, ...]:
-    """The points that options name. Errors: an expression that is none, or that no point meets."""
-    try:
-        wanted = re.compile(options.points)
-    except re.error as error:
-        raise CleaveError(f"--points {options.points!r}: {error}") from None
-    every = points()
-    chosen = tuple(p for p in every if wanted.search(p.name))
-    if not chosen:
-        raise CleaveError(f"--points {options.points!r}: no point's name has it; one is {every[0].name!r}")
-    return chosen
 
 
 def parser() -> argparse.ArgumentParser:
@@ -173,7 +144,7 @@ def main(argv: Sequence[str]) -> int:
         if options.tried < 1:
             raise CleaveError(f"tried {options.tried}: allowed is >= 1")
         if options.stage == "measure":
-            return measure(select(options), options)
+            return measure(kept.select(options.points, points()), options)
         if options.stage == "report":
             return report()
         from experiments.e02_dynamic.search import search

@@ -108,5 +108,5 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Planned, "unfused", property(lambda _: "two kernels"))
     monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda mp_context: FakeWorker())
     monkeypatch.setattr(runner, "RECORDS", tmp_path)
-    monkeypatch.setattr(runner, "_relative", lambda path: "records")
+    monkeypatch.setattr(runner.kept, "relative", lambda path: "records")
     return tmp_path

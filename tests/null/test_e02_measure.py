@@ -377,7 +377,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workers:
     monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda mp_context: workers)
     monkeypatch.setattr(planning, "plan", lambda pool, every, names, count: [tried(n, ("none",)) for n in names])
     monkeypatch.setattr(runner, "RECORDS", tmp_path)
-    monkeypatch.setattr(runner, "_relative", lambda path: "records")
+    monkeypatch.setattr(runner.kept, "relative", lambda path: "records")
     return workers
 
 
@@ -412,7 +412,7 @@ def test_bad_options_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(runner, "RECORDS", tmp_path)
-    monkeypatch.setattr(runner, "_relative", str)
+    monkeypatch.setattr(runner.kept, "relative", str)
     assert runner.main(arguments) == 2
     assert capsys.readouterr().err.startswith(f"e02: {message}")
 

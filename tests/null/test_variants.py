@@ -17,18 +17,18 @@ from cleave.codegen.generate import generate
 from cleave.cost.roofline import modelled_at
 from cleave.errors import LaunchError, ScheduleError
 from cleave.ir.dim import dim
-from cleave.ir.index import evaluate, evaluate_pred, show_pred
+from cleave.ir.index import evaluate, show_pred
 from cleave.ir.polynomial import compare
 from cleave.runtime.plan import choose
 from cleave.search import search
 from cleave.target import Target
-from cleave.tune.variants import Sample, rule, variants_of
+from cleave.tune.variants import Sample, picked, rule, variants_of
 
 H200 = Target("sm_90a")
 
 
-def picked(found: list[tuple[int, Any]], dims: dict[str, int]) -> int:
-    return next(n for n, tests in found if all(evaluate_pred(p, dims) for p in tests))
+def pick(found: list[tuple[int, Any]], dims: dict[str, int]) -> int:
+    return found[picked([tests for _, tests in found], dims)][0]
 
 
 def test_one_schedule_that_is_best_everywhere_is_the_rule() -> None:
@@ -39,19 +39,19 @@ def test_a_dim_or_a_ratio_of_dims_divides_shapes() -> None:
     times = {1: {0: 1e-6, 1: 3e-6}, 50: {0: 2e-6, 1: 3e-6}, 400: {0: 9e-6, 1: 4e-6}}
     found = rule([Sample({"m": m}, t) for m, t in times.items()])
     assert [show_pred(p) for _, tests in found for p in tests] == ["dim.m <= 141"]
-    assert [picked(found, {"m": m}) for m in (0, 141, 142)] == [0, 0, 1]
+    assert [pick(found, {"m": m}) for m in (0, 141, 142)] == [0, 0, 1]
     long = [
         ({"b": b, "t": t}, t >= 100 * b) for b, t in ((1, 90), (1, 300), (64, 3000), (64, 9000), (8, 500), (8, 2000))
     ]
     found = rule([Sample(d, {0: 5e-6 if x else 1e-6, 1: 1e-6 if x else 5e-6}) for d, x in long])
-    assert len(found) == 2 and all(picked(found, d) == int(x) for d, x in long)
+    assert len(found) == 2 and all(pick(found, d) == int(x) for d, x in long)
 
 
 def test_a_schedule_that_is_wrong_somewhere_is_not_picked_there() -> None:
     found = rule([Sample({"m": 1}, {0: 1e-6, 1: 2e-6}), Sample({"m": 64}, {1: 4e-6})])
-    assert picked(found, {"m": 64}) == 1
+    assert pick(found, {"m": 64}) == 1
     found = rule([Sample({"m": 1}, {0: 1e-6}), Sample({"m": 64}, {1: 4e-6})])
-    assert [n for n, _ in found] == [0, 1] and [picked(found, {"m": m}) for m in (1, 64)] == [0, 1]
+    assert [n for n, _ in found] == [0, 1] and [pick(found, {"m": m}) for m in (1, 64)] == [0, 1]
     with pytest.raises(ScheduleError, match="no schedule runs at all shapes, and none of 4 at all of a part"):
         rule([Sample({"m": 1}, {0: 1e-6}), Sample({"m": 1}, {1: 4e-6})])
 
@@ -71,7 +71,7 @@ def test_a_rule_knows_every_shape_and_is_no_worse_than_one_schedule(rows: list[t
             total *= s.seconds[number]
         return total
 
-    ruled = product([picked(found, dict(s.dims)) for s in samples])
+    ruled = product([pick(found, dict(s.dims)) for s in samples])
     assert all(ruled <= 1.000001 * product([n] * len(samples)) for n in range(5))
 
 
@@ -81,7 +81,7 @@ def test_the_models_variants_are_one_operator() -> None:
     found = cleave.variants([as_written(g)], H200, shapes)
     assert 2 <= len(found.schedules) <= 4 and found.text().splitlines()[-1].startswith("else")
     for dims in shapes:
-        number = picked(list(zip(range(9), found.when, strict=False)), dims)
+        number = picked(found.when, dims)
         times = [modelled_at(s, {**dims, "k": 4096, "n": 4096}).microseconds for s in found.schedules]
         assert times[number] <= 1.1 * min(times), (dims, times)
     f = cleave.emit(found)
