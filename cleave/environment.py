@@ -25,6 +25,7 @@ PACKAGES = (
     "triton",
     "nvidia-cudnn",
     "flashinfer-python",
+    "flashinfer-bench",
     "apache-tvm-ffi",
     "jax",
 )

@@ -1,4 +1,4 @@
-"""A candidate as a Solution of FlashInfer-Bench: Python that schedules, compiles and calls it.
+"""A schedule as a Solution of FlashInfer-Bench: Python that compiles and calls it.
 
 Source: https://github.com/flashinfer-ai/flashinfer-bench
 """
@@ -10,15 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cleave.candidate import Candidate, save_candidates
 from cleave.errors import GraphError
-from cleave.target import Target
+from cleave.tile.plan import Schedule
+from cleave.tile.saved import save_schedules
 
 DEAD_LSE = -5e4
 """What stands for -inf in the log-sum-exp of a row that sees nothing: the checker there refuses every infinity."""
-ENTRY, CANDIDATE = "main.py", "candidate.json"
+ENTRY, SCHEDULE = "main.py", "schedule.json"
 
-_PROGRAM = '''"""{name}, found by cleave: scheduled and compiled at the first call, for any lengths."""
+_PROGRAM = '''"""{name}, found by cleave: compiled at the first call, for any lengths."""
 
 from functools import cache
 from pathlib import Path
@@ -27,10 +27,10 @@ from pathlib import Path
 @cache
 def compiled():
     import cleave
-    from cleave.candidate import load_candidates
+    from cleave.tile.saved import load_schedules
 
-    (candidate,) = load_candidates(Path(__file__).with_name("{candidate}"))
-    return cleave.emit(cleave.schedule(candidate, cleave.Target("{target}"), {bind})[0])
+    (schedule,) = load_schedules(Path(__file__).with_name("{schedule}"))
+    return cleave.emit(schedule)
 
 
 def run({inputs}, {outputs}):
@@ -39,44 +39,33 @@ def run({inputs}, {outputs}):
 
 
 def to_solution(
-    candidate: Candidate,
-    definition: Mapping[str, Any],
-    bind: Mapping[str, int],
-    *,
-    target: str = "sm_90a",
-    name: str | None = None,
-    author: str = "cleave",
+    schedule: Schedule, definition: Mapping[str, Any], *, name: str | None = None, author: str = "cleave"
 ) -> dict[str, Any]:
-    """The Solution of a definition, to be written as JSON: a Python file and the candidate beside it.
+    """The Solution of a definition, to be written as JSON: a Python file and the schedule beside it.
 
-    ``bind``: the representative shape that the schedule is chosen for, as in ``cleave.schedule``. Outputs are the last
-    arguments, in the order of the definition; the log-sum-exp of a row that sees no key is -5e4 there (cleave itself
-    gives -inf). Errors: inputs or outputs that are not those of the candidate (GraphError), an unknown target.
+    ``to_solution(cleave.schedule(candidate, target, bind)[0], definition)``, or the ``schedule`` that ``cleave.tune``
+    found: what runs there is what was chosen here. Outputs are the last arguments, in the order of the definition; the
+    log-sum-exp of a row that sees no key is -5e4 there (cleave itself gives -inf). Errors (GraphError): inputs or
+    outputs that are not those of the schedule.
     """
-    title, graph = str(definition["name"]), candidate.graph
-    ours, theirs = [i.name for i in candidate.origin.inputs], list(definition["inputs"])
+    title, graph = str(definition["name"]), schedule.graph
+    ours, theirs = [i.name for i in graph.inputs], list(definition["inputs"])
     if ours != theirs:
-        raise GraphError(f"inputs {', '.join(theirs)}: the candidate has {', '.join(ours)}", location=title)
+        raise GraphError(f"inputs {', '.join(theirs)}: the schedule has {', '.join(ours)}", location=title)
     outputs = list(definition["outputs"])
     if len(outputs) != len(graph.outputs):
         have = ", ".join(o.name for o in graph.outputs)
-        raise GraphError(f"outputs {', '.join(outputs)}: the candidate has {have}", location=title)
+        raise GraphError(f"outputs {', '.join(outputs)}: the schedule has {have}", location=title)
     named = zip(outputs, graph.outputs, strict=True)
     after = "".join(f"    {n}.clamp_(min={DEAD_LSE})\n" for n, o in named if o.name == "lse")
     program = _PROGRAM.format(
-        name=title,
-        candidate=CANDIDATE,
-        target=Target(target).arch,
-        bind=dict(bind),
-        inputs=", ".join(ours),
-        outputs=", ".join(outputs),
-        after=after,
+        name=title, schedule=SCHEDULE, inputs=", ".join(ours), outputs=", ".join(outputs), after=after
     )
     return {
         "name": name or f"cleave_{title}",
         "definition": title,
         "author": author,
-        "description": f"candidate {candidate.name} of cleave",
+        "description": f"candidate {schedule.candidate} of cleave, scheduled for {schedule.target.arch}",
         "spec": {
             "language": "python",
             "target_hardware": ["cuda"],
@@ -84,12 +73,12 @@ def to_solution(
             "dependencies": ["cleave"],
             "destination_passing_style": True,
         },
-        "sources": [{"path": ENTRY, "content": program}, {"path": CANDIDATE, "content": _saved(candidate)}],
+        "sources": [{"path": ENTRY, "content": program}, {"path": SCHEDULE, "content": _saved(schedule)}],
     }
 
 
-def _saved(candidate: Candidate) -> str:
+def _saved(schedule: Schedule) -> str:
     with TemporaryDirectory() as folder:
-        path = Path(folder) / CANDIDATE
-        save_candidates([candidate], path)
+        path = Path(folder) / SCHEDULE
+        save_schedules([schedule], path)
         return path.read_text(encoding="utf-8")

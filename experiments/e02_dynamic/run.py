@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from experiments.e02_dynamic.loop import Loop
     from experiments.e02_dynamic.plans import Tried
 
-AT_POINTS, APART = ("times", "checks", "first"), ("large", "replay")
+AT_POINTS, APART = ("times", "checks", "first"), ("large", "replay", "evaluator")
 PARTS = (*AT_POINTS, *APART)
 SECONDS_A_JOB = 60.0
 TRIED = 6
@@ -52,9 +52,8 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
         for part in at_points:
             known = options.resume or part != at_points[0]
             _part(Loop(part, tally, worker), plans, chosen, resume=options.resume, known=known)
-        for file, job, *arguments in jobs:
-            row = {"operator": arguments[0].operator, "contender": "all"}
-            tally.run(worker, file, arguments[0].operator, job, *arguments, seconds=SECONDS_A_JOB, workload=row)
+        for file, row, job, *arguments in jobs:
+            tally.answered(worker, file, job, *arguments, seconds=SECONDS_A_JOB, workload={**row, "contender": "all"})
     print(f"{tally.rows} rows, {tally.bad} bad, {tally.compiles} compiles after the first call of an operator")
     print(f"{time.monotonic() - start:.0f} s, {tally.left_out} jobs left out for want of time")
     if "times" in options.parts:
@@ -63,16 +62,21 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
 
 
 def _jobs(part: str, pool: Executor) -> list[tuple[Any, ...]]:
-    """Jobs of a part that has shapes of its own, planned: file, function, arguments."""
-    from experiments.e02_dynamic import large, replay
+    """Jobs of a part that has shapes of its own, planned: file, row of one that fails, function, arguments."""
+    from experiments.e02_dynamic import evaluator, large, replay
 
+    file = f"{part}.jsonl"
+    if part == "evaluator":
+        plans = evaluator.plan(pool, list(operators(points())))
+        return [(file, p.row, evaluator.evaluate, p, t) for p, t in evaluator.in_rounds(plans)]
     if part == "replay":
         found = replay.consts(operators(points()))
-        return [("replay.jsonl", replay.replay, t, found[t.operator]) for t in replay.plan(pool, found)]
+        plans = replay.plan(pool, found)
+        return [(file, {"operator": t.operator}, replay.replay, t, found[t.operator]) for t in plans]
     every = large.points()
-    plans = large.plan(pool, every)
+    known = large.plan(pool, every)
     return [
-        ("large.jsonl", large.time_large, x, plans[x.point.operator, b], plans[x.dense.operator, b], every)
+        (file, x.point.row, large.time_large, x, known[x.operator, b], known[x.dense.operator, b], every)
         for x in every
         for b in (x.point.requests,)
     ]

@@ -1,4 +1,4 @@
-"""Definitions of FlashInfer-Bench as graphs, and candidates as its Solutions."""
+"""Definitions of FlashInfer-Bench as graphs, and schedules as its Solutions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import pytest
 
 import cleave
 from cleave import nn
-from cleave.candidate import as_written, load_candidates
+from cleave.candidate import as_written
 from cleave.errors import CleaveError
 from cleave.export import to_solution
+from cleave.ir.graph import Graph
 from cleave.ir.hash import graph_hash
 from cleave.ir.interp import interpret
+from cleave.tile.plan import Schedule
+from cleave.tile.saved import load_schedules
 from tests.null.paged_references import Requests, batch, latent, multi_head
 
 KV = {"kv_indptr": ["len_indptr"], "kv_indices": ["num_kv_indices"]}
@@ -198,16 +201,20 @@ class Written(np.ndarray):
         np.maximum(self, min, out=self)
 
 
-def test_a_solution_calls_the_saved_candidate(
+def scheduled(graph: Graph, **dims: int) -> Schedule:
+    return cleave.schedule(as_written(graph), cleave.Target("sm_90a"), dims)[0]
+
+
+def test_a_solution_calls_the_saved_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     given = gqa(4, "decode", head=16)
-    candidate = as_written(nn.from_definition(given))
-    solution = json.loads(json.dumps(to_solution(candidate, given, {"b": 2, "num_kv_indices": 7, "num_pages": 9})))
+    schedule = scheduled(nn.from_definition(given), b=2, num_kv_indices=7, num_pages=9)
+    solution = json.loads(json.dumps(to_solution(schedule, given)))
     assert solution["definition"] == given["name"] and solution["spec"]["entry_point"] == "main.py::run"
     for source in solution["sources"]:
         (tmp_path / source["path"]).write_text(source["content"])
-    assert load_candidates(tmp_path / "candidate.json")[0].graph == candidate.graph
+    assert load_schedules(tmp_path / "schedule.json") == (schedule,)
 
     def emit(schedule: Any) -> Callable[..., None]:
         def call(*inputs: Any, out: tuple[Any, ...]) -> None:
@@ -232,6 +239,10 @@ def test_a_solution_calls_the_saved_candidate(
 
 
 def test_a_solution_of_another_definition_is_refused() -> None:
-    candidate = as_written(nn.from_definition(gqa(4, "decode")))
-    with pytest.raises(CleaveError, match=r"prefill causal: inputs q, .* the candidate has q, "):
-        to_solution(candidate, gqa(4, "prefill"), {})
+    schedule = scheduled(nn.from_definition(gqa(4, "decode")), b=2, num_kv_indices=7, num_pages=9)
+    with pytest.raises(CleaveError, match=r"prefill causal: inputs q, .* the schedule has q, "):
+        to_solution(schedule, gqa(4, "prefill"))
+    given = gqa(4, "decode")
+    del given["outputs"]["lse"]
+    with pytest.raises(CleaveError, match=r"decode: outputs output: the schedule has out, lse"):
+        to_solution(schedule, given)

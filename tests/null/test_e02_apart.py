@@ -12,7 +12,7 @@ import pytest
 import experiments.e02_dynamic.run as runner
 from cleave.ir.interp import interpret
 from cleave.records import Outcome
-from experiments.e02_dynamic import large, replay
+from experiments.e02_dynamic import evaluator, large, replay
 from experiments.e02_dynamic.batch import drawn, pools_of
 from experiments.e02_dynamic.bench import Laboratory
 from experiments.e02_dynamic.config import CANDIDATES, graph_of
@@ -179,7 +179,11 @@ def test_parts_apart_run_on_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(large, "plan_at", plan_at)
     monkeypatch.setattr(replay, "plan_at", plan_at)
+    monkeypatch.setattr(evaluator, "plan", lambda pool, names: [tried(name, ("none",)) for name in names])
     jobs = [job for part in runner.APART for job in runner._jobs(part, None)]  # type: ignore[arg-type]
-    assert [j[0] for j in jobs] == ["large.jsonl"] * 8 + ["replay.jsonl"] * 5
-    assert all(j[2].operator == j[3].operator and "contiguous" in j[4].operator for j in jobs[:8])
+    judged = len(jobs) - 8 - 5
+    assert [j[0] for j in jobs] == ["large.jsonl"] * 8 + ["replay.jsonl"] * 5 + ["evaluator.jsonl"] * judged
+    assert all(j[3].operator == j[4].operator and "contiguous" in j[5].operator for j in jobs[:8])
+    assert all(j[1]["operator"] == j[3].operator for j in jobs)
+    assert len({(j[1]["operator"], j[1]["uuid"]) for j in jobs[13:]}) == judged > 60
     assert len(asked) == 8 + 5
