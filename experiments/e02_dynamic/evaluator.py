@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cleave.candidate import load_candidates
-from cleave.errors import CleaveError, LaunchError
+from cleave.errors import CleaveError
 from cleave.export import to_solution
 from cleave.records import Outcome, Record
 from cleave.target import Target
@@ -27,7 +27,7 @@ from experiments.e02_dynamic import dataset
 from experiments.e02_dynamic.bench import Laboratory
 from experiments.e02_dynamic.config import CANDIDATES, TARGET
 from experiments.e02_dynamic.plans import OURS, Rule, Tried, shown
-from experiments.e02_dynamic.point import GPU, LOST, bad
+from experiments.e02_dynamic.point import GPU, bad, raise_if_lost
 from experiments.e02_dynamic.search import middle, sampled
 from experiments.e02_dynamic.workloads import Point, points
 from experiments.tally import Checked
@@ -109,7 +109,11 @@ def evaluate(p: Point, tried: Tried, lab: Laboratory = GPU) -> Checked:
 def _evaluated(p: Point, made: Made, lab: Laboratory) -> Record:
     solution = to_solution(made.schedule, dataset.definition(p.operator, p.const))
     with redirect_stderr(io.StringIO()) as printed:
-        found = _evaluation(p, solution, "cuda:0" if lab.device == "cuda" else lab.device)
+        try:
+            found = _evaluation(p, solution, "cuda:0" if lab.device == "cuda" else lab.device)
+        except Exception as error:  # of the reference, or of what it does with values: the row of the job says so
+            raise_if_lost(str(error), p.name)
+            raise
     status = found.status.value
     check: dict[str, Any] = {"status": status}
     if found.correctness is not None:
@@ -117,8 +121,7 @@ def _evaluated(p: Point, made: Made, lab: Laboratory) -> Record:
             value = getattr(found.correctness, name)
             check[name] = value if isfinite(value) else str(value)
     if why := _last_line(printed.getvalue()) if status == "RUNTIME_ERROR" else "":
-        if LOST.search(why):
-            raise LaunchError(f"CUDA_ERROR: {why}", location=p.name)
+        raise_if_lost(why, p.name)
         check["error"] = why
     return Record(
         workload={

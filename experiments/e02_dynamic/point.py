@@ -38,8 +38,7 @@ from experiments.tally import Checked
 
 SAMPLES, TRIAL_SAMPLES = 8, 4
 
-LOST = re.compile("cuda error|illegal memory access", re.IGNORECASE)
-"""In the message of an error after which the process has no GPU."""
+_LOST = re.compile("cuda.?error|illegal memory access", re.IGNORECASE)
 
 GPU = Laboratory()
 
@@ -214,14 +213,19 @@ def _enter_theirs(entered: Entered, bench: Bench, ready: Prepared, name: str) ->
             ready.batch.pools.finite()
             check = ready.called(made.run, lab, ours=False)
     except Exception as error:  # of torch or FlashInfer, which have many kinds; a baseline less is a row
-        if LOST.search(str(error)):
-            raise LaunchError(f"CUDA_ERROR: {error}", location=name) from error
+        raise_if_lost(str(error), name)
         entered.refused[name] = f"{type(error).__name__}: {error}".splitlines()[0]
         return
     if check.passed:
         entered.theirs[name] = Entrant(made.run, check, plan_us, details={"reads_unused_pages": reads_unused})
     else:
         entered.refused[name] = f"is wrong: {check}"
+
+
+def raise_if_lost(message: str, location: str) -> None:
+    """LaunchError, after which the process is replaced, if this is an error of CUDA: by torch, CuPy or the driver."""
+    if _LOST.search(message):
+        raise LaunchError(f"CUDA_ERROR: {message}", location=location)
 
 
 def timed(entered: Entered, bench: Bench, samples: int) -> Times:

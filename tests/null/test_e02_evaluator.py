@@ -24,6 +24,8 @@ from cleave.environment import PACKAGES
 from cleave.errors import CleaveError, LaunchError
 from cleave.ir.hash import graph_hash
 from cleave.records import Outcome
+from cleave.runtime.watchdog import Outcome as Ended
+from cleave.runtime.watchdog import classify
 from cleave.tune.plan import Chosen, Made
 from experiments.e02_dynamic import dataset
 from experiments.e02_dynamic.bench import Laboratory
@@ -38,6 +40,8 @@ POINTS = points()
 OPERATORS = operators(POINTS)
 PREFILL = {**SMALL["gqa_paged_prefill"], "head_dim": 16}
 CPU = Laboratory("cpu")
+LOST = (Ended.ILLEGAL_ADDRESS, Ended.LAUNCH_FAILED)
+"""After which a worker starts another process."""
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -219,15 +223,37 @@ def test_a_verdict_is_a_record(
     assert record.details == {"hardware": "a GPU", "libs": {"torch": "2"}} and not record.quantiles
 
 
-def test_a_lost_context_ends_the_process(scheduled: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+        "cleave.errors.LaunchError: attention: CUDA_ERROR_ILLEGAL_ADDRESS",
+        "cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorIllegalAddress: an illegal memory access",
+    ],
+)
+def test_a_lost_context_ends_the_process(message: str, scheduled: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the Solution lost it, or the reference found it lost."""
+
     def judged(p: Point, solution: Any, device: str) -> Any:
         import sys
 
-        print("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", file=sys.stderr)
+        print(message, file=sys.stderr)
         return verdict("RUNTIME_ERROR")
 
-    monkeypatch.setattr(part, "_evaluation", judged)
-    with pytest.raises(LaunchError, match=r"CUDA_ERROR: .*illegal memory access"):
+    def raised(p: Point, solution: Any, device: str) -> Any:
+        raise RuntimeError(message)
+
+    for evaluation in (judged, raised):
+        monkeypatch.setattr(part, "_evaluation", evaluation)
+        with pytest.raises(LaunchError) as caught:
+            part.evaluate(prefill(), scheduled, CPU)
+        assert f"CUDA_ERROR: {message}" in str(caught.value) and classify(caught.value) in LOST
+
+    def refused(p: Point, solution: Any, device: str) -> Any:
+        raise ValueError("kv_indptr: no such file")
+
+    monkeypatch.setattr(part, "_evaluation", refused)
+    with pytest.raises(ValueError, match="kv_indptr: no such file"):
         part.evaluate(prefill(), scheduled, CPU)
 
 
