@@ -17,7 +17,7 @@ from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import C_TYPES, STORAGE_16, Emission
 from cleave.codegen.expression import At, Printer, fragment_at
 from cleave.codegen.layout import Fragment, Inline, Rounded, Scaled, SharedTile
-from cleave.codegen.matrix import STEP, left_shape, load_left, of_tile
+from cleave.codegen.matrix import STEP, Form, address, left_shape, load_left, of_tile
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Ref, Term
@@ -29,9 +29,9 @@ _PAIR_COLUMNS = 16
 SUMS = 4
 """Groups of columns that a warp adds to in turn: a matmul waits for the one before it with the same group."""
 # Row and chunk that a lane addresses for its operand.
-B_CHUNK = ("nn * 16 + (lane & 7) + ((lane >> 4) << 3)", "kk * 2 + ((lane >> 3) & 1)")
-B_TRANSPOSED = ("kk * 16 + (lane & 15)", "nn * 2 + (lane >> 4)")
-B_TWO_STEPS = ("(lane & 7)", "two * 4 + (lane >> 3)")  # eight columns
+B_CHUNK = Form("(lane & 7) + ((lane >> 4) << 3)", "((lane >> 3) & 1)", "nn * 16", "kk * 2")
+B_TRANSPOSED = Form("(lane & 15)", "(lane >> 4)", "kk * 16", "nn * 2")
+B_TWO_STEPS = Form("(lane & 7)", "(lane >> 3)", "0", "two * 4")  # eight columns
 
 
 def value(em: Emission, let: Let, term: Contract) -> None:
@@ -78,16 +78,17 @@ def accumulate(em: Emission, term: Contract, target: str, s: warpgroup.Sum = _SU
         _multiply_eight(em, term, left, right, target, n)
         return
     load = "load_matrices_transposed" if transposed else "load_matrices"
-    row, chunk = B_TRANSPOSED if transposed else B_CHUNK
+    form = B_TRANSPOSED if transposed else B_CHUNK
     if em.is_divided(n) and transposed:
-        chunk = f"{chunk} + {em.part} * {columns // 8}"
+        form = replace(form, chunks=f"{form.chunks} + {em.part} * {columns // 8}")
     elif em.is_divided(n):
-        row = f"{row} + {em.part} * {columns}"
+        form = replace(form, rows=f"{form.rows} + {em.part} * {columns}")
+    where = address(em, right, form)
     with _sums(em, n, target) as to, em.writer.unrolled("kk", depth // STEP):
         _declare_left(em, left)
         with em.writer.unrolled("nn", columns // _PAIR_COLUMNS):
             em.writer.line("u32 b[4];")
-            em.writer.line(f"{load}(b, {right.address} + {right.chunk(row, chunk)});")
+            em.writer.line(f"{load}(b, {where});")
             for half in (0, 1):
                 pair = f"b[{2 * half}], b[{2 * half + 1}]"
                 _multiply(em, right.dtype, f"{to}[2 * nn + {half}]", left.text, pair)
@@ -122,11 +123,10 @@ def _multiply_eight(em: Emission, term: Contract, left: _Left, right: SharedTile
             {*term.left.axes, *term.right.axes},
             f"{columns} columns of {n} and {depth} of {term.axis} in a warp",
         )
-    row, chunk = B_TWO_STEPS
+    where = address(em, right, replace(B_TWO_STEPS, rows=f"{em.part} * {columns}"))
     with _sums(em, n, target) as to, em.writer.unrolled("two", depth // (2 * STEP)):
         em.writer.line("u32 b[4];")
-        where = right.chunk(f"{em.part} * {columns} + {row}", chunk)
-        em.writer.line(f"load_matrices(b, {right.address} + {where});")
+        em.writer.line(f"load_matrices(b, {where});")
         with em.writer.unrolled("half", 2):
             em.writer.line("const int kk = 2 * two + half;")
             _declare_left(em, left)

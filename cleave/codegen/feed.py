@@ -118,7 +118,7 @@ def source(em: Emission, tile: Tile, moving: Iterable[Axis]) -> Source:
     name = em.names.fresh(f"{tile.name}_source")
     distance = offset_text(em, still, At())
     em.writer.line(f"const {C_TYPES[tile.dtype]}* {name} = {pointer}{'' if distance == '0' else f' + {distance}'};")
-    even = "true" if _starts_even(em, tile) else _even_at_run_time(em, tile, pointer)
+    even = "true" if starts_even(em, tile) else _even_at_run_time(em, tile, pointer)
     if even not in ("true", "false"):
         flag = em.names.fresh(f"{tile.name}_even")
         em.writer.line(f"const bool {flag} = {even};")
@@ -131,7 +131,7 @@ def fill(em: Emission, source: Source, to: SharedTile) -> None:
 
     Where only the dims of a call decide whether every row starts at a multiple of 16 bytes, both ways are emitted.
     """
-    if _starts_even(em, source.tile) or source.even == "false":
+    if starts_even(em, source.tile) or source.even == "false":
         _fill(em, source, to, _copy)
         return
     with em.writer.block(f"if ({source.even})"):
@@ -153,27 +153,31 @@ def _fill(em: Emission, source: Source, to: SharedTile, copy: Callable[[Emission
 
 @dataclass(frozen=True)
 class Chunks:
-    """Which chunk of a tile a thread copies in turn x, as C++ texts; ``test``: whether there is one, if not always."""
+    """Which chunk of a tile a thread copies in turn x, as C++ texts; ``test``: whether there is one, if not always.
+
+    ``first``, ``step``: its row in turn 0, and rows from turn to turn, if its column stays; else 0 rows.
+    """
 
     turns: int
     row: str
     column: str
     test: str
+    first: str = ""
+    step: int = 0
 
 
 def chunks_of(em: Emission, tile: Tile) -> Chunks:
     first, rows = ("", tile.rows) if em.team.share is None else (f"{em.team.share[0]} + ", em.team.share[1])
     total, threads, thread = rows * tile.chunks, em.team.threads, em.team.thread
     number = f"({thread} + x * {threads})"
-    if threads % tile.chunks == 0:
-        row, column = f"{thread} / {tile.chunks} + x * {threads // tile.chunks}", f"{thread} % {tile.chunks}"
-    else:
-        row, column = f"{number} / {tile.chunks}", f"{number} % {tile.chunks}"
     test = "" if total % threads == 0 else f"{number} < {total}" if first else f"r < {tile.rows}"
-    return Chunks(-(-total // threads), f"{first}{row}", column, test)
+    if threads % tile.chunks == 0:
+        row, column, step = f"{first}{thread} / {tile.chunks}", f"{thread} % {tile.chunks}", threads // tile.chunks
+        return Chunks(-(-total // threads), f"{row} + x * {step}", column, test, row, step)
+    return Chunks(-(-total // threads), f"{first}{number} / {tile.chunks}", f"{number} % {tile.chunks}", test)
 
 
-def _starts_even(em: Emission, tile: Tile) -> bool:
+def starts_even(em: Emission, tile: Tile) -> bool:
     """Whether every row and its end are known to be whole chunks."""
     starts = multiple_of(em, tile.rest) % CHUNK == 0 and em.start_multiples[tile.along] % CHUNK == 0
     return starts and multiple_of(em, em.extent(tile.along)) % CHUNK == 0
@@ -213,7 +217,7 @@ def _copy(em: Emission, source: Source, to: SharedTile) -> None:
     tile = source.tile
     at = _chunk_at(em, tile)
     where, target = offset_text(em, source.moving, at), f"{to.address} + {to.chunk('r', 'c')}"
-    if _starts_even(em, tile):
+    if starts_even(em, tile):
         row = _row_present(em, tile, at)
         extent = em.extent(tile.along)
         whole = "" if covered(em, tile.along) else f"{at.positions[tile.along]} < {index_text(em, extent, at)}"

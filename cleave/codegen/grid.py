@@ -26,7 +26,8 @@ def prologue(em: Emission) -> None:
     """Names of the thread's place, the same for every program of a kernel."""
     em.writer.line("SHARED_MEMORY(shared);")
     em.writer.line("const u32 shared_base = shared_address(shared);")
-    em.writer.line("const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;")
+    warp = "of_warp(thread >> 5)" if em.binding.mma == "wgmma" else "thread >> 5"
+    em.writer.line(f"const int thread = threadIdx.x, warp = {warp}, lane = thread & 31;")
     em.writer.lines(team.places(em.binding))
 
 

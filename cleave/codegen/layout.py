@@ -75,6 +75,14 @@ class SharedTile:
             return f"swizzle<{self.chunks}>({row}, {chunk})"
         return "slabs<{}, {}>({}, {})".format(*self.slabs, row, chunk)
 
+    def beside(self, own: str, rows: str, chunks: str) -> str | None:
+        """C++ text: distance of the chunk that lies so many rows and chunks from a thread's own, with no bit below 8 in
+        both numbers; ``own`` is the distance of that one. None: rows are too narrow."""
+        width, height = (self.chunks, 1) if self.slabs is None else self.slabs
+        if width % 8:
+            return None
+        return f"beside<{width}, {128 if width == self.chunks else 16 * width * height}>({own}, {rows}, {chunks})"
+
     def element(self, type_: str, row: str, column: str) -> str:
         """C++ text: the value of one element."""
         if self.slabs is None or self.slabs[0] == self.chunks:

@@ -9,13 +9,15 @@ many slots as that of tiles.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cleave.codegen import feed
-from cleave.codegen.emission import Emission
-from cleave.codegen.expression import At, exists, index_text, offset_text
+from cleave.codegen.emission import C_TYPES, CHUNK, Emission
+from cleave.codegen.expression import At, exists, index_text, offset_text, present
+from cleave.codegen.layout import SharedTile
+from cleave.codegen.range import covered
 from cleave.ir.axis import Axis
 from cleave.ir.index import Atom, Index, Position, Read, axes_of, inputs_of, of, parts
 
@@ -83,6 +85,89 @@ def fetch(em: Emission, lookups: Sequence[Lookup], slot: str) -> None:
 
 Taken = dict[tuple[Atom, feed.Chunks], str]
 """Arrays of words that a thread has in registers, for all tiles of which it copies the same rows."""
+
+Filled = tuple[feed.Source, SharedTile]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Of a tile whose rows a table places, the chunks that a thread copies, if they lie below one another: C++ names of
+    the address of the first of them in row 0 of the array, and of its place in the shared tile."""
+
+    pointer: str
+    own: str
+
+
+def columns(em: Emission, tiles: Sequence[Filled], lookups: Sequence[Lookup]) -> dict[str, Column]:
+    """By pointer of the source; computed here, once."""
+    found: dict[str, Column] = {}
+    for source, to in tiles:
+        tile, chunks = source.tile, feed.chunks_of(em, source.tile)
+        own = em.names.fresh(f"{tile.name}_own")
+        if not _is_looked_up(em, source, lookups) or to.beside(own, "0", "0") is None:
+            continue
+        if chunks.test or not chunks.step or chunks.step & (chunks.step - 1) or not feed.starts_even(em, tile):
+            continue
+        if em.team.share is not None or not covered(em, tile.along):
+            continue
+        pointer, first = em.names.fresh(f"{tile.name}_column"), em.inside(tile.along, f"{chunks.column} * {CHUNK}")
+        em.parameters.require(em.parameters.pointer(em.memory[tile.load.input]), 2 * CHUNK)
+        em.writer.line(f"const {C_TYPES[tile.dtype]}* {pointer} = apart({source.pointer} + {first});")
+        em.writer.line(f"const u32 {own} = apart({to.chunk(chunks.first, chunks.column)});")
+        found[source.pointer] = Column(pointer, own)
+    return found
+
+
+def _is_looked_up(em: Emission, source: feed.Source, lookups: Sequence[Lookup]) -> bool:
+    """Whether words say where rows lie, and nothing else that would have to be read."""
+    row = source.tile.row
+    reads = {atom for atom in _reads(em.fix(source.moving)) if row in axes_of(of(atom))}
+    return bool(reads) and reads <= {x.read for x in lookups if x.row is row and x.rows == source.tile.rows}
+
+
+def fill(
+    em: Emission, lookups: Sequence[Lookup], slot: str, tiles: Sequence[Filled], known_columns: Mapping[str, Column]
+) -> None:
+    """Issue the copies of some tiles; those of which a thread copies the same rows row by row, with one test a row."""
+    taken: Taken = {}
+    alike: dict[object, list[Filled]] = {}
+    for n, (source, to) in enumerate(tiles):
+        kind = (source.tile.row, feed.chunks_of(em, source.tile)) if source.pointer in known_columns else n
+        alike.setdefault(kind, []).append((source, to))
+    for group in alike.values():
+        source, to = group[0]
+        with known(em, lookups, slot, source, taken):
+            if source.pointer in known_columns:
+                _fill_rows(em, group, known_columns)
+            else:
+                feed.fill(em, source, to)
+
+
+def _fill_rows(em: Emission, tiles: Sequence[Filled], known_columns: Mapping[str, Column]) -> None:
+    first = tiles[0][0].tile
+    row, chunks = first.row, feed.chunks_of(em, first)
+    assert row is not None
+    at, exist = At({row: em.inside(row, "r")}), []
+    if exists(em, [row], at) != "true":
+        rows, extent = em.names.fresh("rows"), index_text(em, em.extent(row), at)
+        em.writer.line(f"const int {rows} = {extent} - {em.inside(row, f'({chunks.first})')};")
+        exist = [f"x * {chunks.step} < {rows}"]
+    slots = [em.names.fresh(f"{source.tile.name}_slot") for source, _ in tiles]
+    em.writer.lines([f"const u32 {slot} = apart({to.address});" for slot, (_, to) in zip(slots, tiles, strict=True)])
+    with em.writer.unrolled("x", chunks.turns):
+        em.writer.line(f"const int r = {chunks.row};")
+        tested: dict[str, str] = {}
+        for slot, (source, to) in zip(slots, tiles, strict=True):
+            tile, column = source.tile, known_columns[source.pointer]
+            others = [a for a in em.load_axes(tile.load) if a not in (tile.along, row)]
+            tests = [*exist, present(em, tile.load.input, tile.load.indices, others, at)]
+            test = " && ".join(t for t in tests if t != "true") or "true"
+            if test not in tested:
+                tested[test] = em.names.fresh("present")
+                em.writer.line(f"const bool {tested[test]} = {test};")
+            where = offset_text(em, source.moving - of(Position(tile.along)), at)
+            target = to.beside(column.own, f"x * {chunks.step}", "0")
+            em.writer.line(f"copy_chunk_if({slot} + {target}, {column.pointer} + {where}, {tested[test]});")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ Tiles that the copy engine can fetch follow ``bulk.py`` instead, in the same slo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -203,6 +203,7 @@ class Ring:
     boxes: bulk.Boxes | None
     lags: int = 0
     lookups: tuple[lookup.Lookup, ...] = ()
+    columns: Mapping[str, lookup.Column] = field(default_factory=dict[str, lookup.Column])
 
     @property
     def open_groups(self) -> int:
@@ -335,7 +336,8 @@ def _ring(em: Emission, s: Loop, place: str, limits: tuple[str, str], *, parts: 
     first, stride = (f"{limits[0]} + team * {step}", em.binding.teams * step) if parts else (limits[0], step)
     name = em.names.fresh(f"{s.axis.name}_tile")
     words = lookup.lookups(em, [source for source, _ in copied], s.axis, slots)
-    made = Ring(tuple(copied), name, place, first, limits[1], stride, slots, boxes, lookups=words)
+    columns = lookup.columns(em, copied, words)
+    made = Ring(tuple(copied), name, place, first, limits[1], stride, slots, boxes, lookups=words, columns=columns)
     return replace(made, lags=_lag(em, s, made))
 
 
@@ -408,11 +410,9 @@ def _fetch(em: Emission, ring: Ring, position: str, slot: str, before: str, *, a
     with em.writer.block(""):
         em.writer.line(f"const int {ring.place} = {position};")
         with em.writer.block(f"if ({ring.place} < {ring.high})"):
-            taken: lookup.Taken = {}
-            for source, layout in ring.tiles:
-                place = f"{layout.address}_ring + {slot} * {source.tile.bytes}"
-                with lookup.known(em, ring.lookups, slot, source, taken):
-                    feed.fill(em, source, replace(layout, address=place))
+            places = [f"{to.address}_ring + {slot} * {source.tile.bytes}" for source, to in ring.tiles]
+            tiles = [(x, replace(to, address=at)) for (x, to), at in zip(ring.tiles, places, strict=True)]
+            lookup.fill(em, ring.lookups, slot, tiles, ring.columns)
         if ring.lookups and not again:
             em.writer.line(em.team.barrier)
         if ring.lookups:

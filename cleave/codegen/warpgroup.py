@@ -35,9 +35,8 @@ class Operand:
     address: str
     along: bool
 
-    @property
-    def descriptor(self) -> str:
-        """C++ text: where step kk begins, and the distances in the tile."""
+    def descriptor(self, em: Emission, name: str) -> str:
+        """C++ text: where step kk begins, and the distances in the tile; that of step 0 is written here."""
         chunks, rows = self.slabs
         slab = rows * chunks * 16
         if self.along:
@@ -45,8 +44,10 @@ class Operand:
             place = f"kk * {slab}" if steps == 1 else f"kk / {steps} * {slab} + kk % {steps} * 32"
         else:
             place = f"kk * {STEP * chunks * 16}"
-        leading = 16 if self.along else slab
-        return f"matrix_descriptor<{chunks * 16}>({self.address} + {place}, {leading}, {8 * chunks * 16})"
+        leading, first = 16 if self.along else slab, em.names.fresh(name)
+        found = f"matrix_descriptor<{chunks * 16}>({self.address}, {leading}, {8 * chunks * 16})"
+        em.writer.line(f"const u64 {first} = apart({found});")
+        return f"further({first}, {place})"
 
 
 def right(em: Emission, tile: SharedTile, k: Axis, n: Axis) -> Operand:
@@ -90,12 +91,12 @@ def multiply(em: Emission, target: str, a: Operand | str, b: Operand, width: int
     kind = f"{C_TYPES[b.tile.dtype]}, {width}, {'false' if b.along else 'true'}"
     keep = "kk > 0" if s.fresh else "true"
     call = "warpgroup_multiply" if isinstance(a, str) else "warpgroup_multiply_tiles"
-    first = f"{a}[kk]" if isinstance(a, str) else a.descriptor
+    first, second = f"{a}[kk]" if isinstance(a, str) else a.descriptor(em, "left"), b.descriptor(em, "right")
     if not em.lags and not s.onto:
         em.writer.line(f"registers_settle({target});")
     em.writer.line("warpgroup_begin();")
     with em.writer.unrolled("kk", steps):
-        em.writer.line(f"{call}<{kind}>({target}, {first}, {b.descriptor}, {keep});")
+        em.writer.line(f"{call}<{kind}>({target}, {first}, {second}, {keep});")
     em.writer.line("warpgroup_commit();")
     if not em.lags and not s.goes_on:
         refill.begun(em)

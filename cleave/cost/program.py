@@ -12,7 +12,7 @@ import numpy as np
 
 from cleave.cost.overlap import overlaps
 from cleave.cost.scattered import SECTOR_BYTES, is_scattered
-from cleave.cost.tables import representative_tables
+from cleave.cost.tables import longest, representative_tables
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, walk
@@ -79,7 +79,7 @@ class Work:
     there is nothing else. ``boxed``, ``copied``: tiles of loops that the copy engine fetches, and the others;
     ``unboxed``: operands of matmuls without rows that it does not fetch. ``multiples``: what run-time dims have to be
     multiples of for it. ``rounds``: how often a block loads and waits, where threads share rows. ``scattered``:
-    elements of tiles that come one by one.
+    elements of tiles that come one by one. ``longest``: the longest block, in averages.
     """
 
     blocks: int = 1
@@ -106,6 +106,7 @@ class Work:
     multiples: dict[Symbol, int] = field(default_factory=dict[Symbol, int])
     rounds: int = 0
     scattered: float = 0.0
+    longest: float = 1.0
 
 
 def program_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
@@ -230,6 +231,7 @@ class Counter:
         at_once = self.boxes and self.binding.multicast is None and not work.lags
         work.early = self.binding.stages - (1 if at_once else 2)
         work.overlaps = overlaps(self.program, self.binding)
+        work.longest = longest(self.program, self.binding, self.extents)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         work.registers += self.late_registers()
         self.count_repeats(environments[0])

@@ -154,7 +154,9 @@ def _kernel_seconds(
     if work.overlaps:
         arithmetic = (max(matmul, special + other) + (0.0 if work.lags else barriers)) / busy
     trips = work.trips / max(work.blocks, 1) * waves
-    memory = _memory_seconds(work, binding, facts, c, together=together, used=used)
+    last = max(1.0, work.longest * places / max(work.blocks, places))  # others of its wave are over long before
+    arithmetic *= last
+    memory = _memory_seconds(work, binding, facts, c, together=together / last, used=used)
     if binding.lanes:
         waves = min(waves, 1)  # blocks are short: one begins while others end
     else:
@@ -178,7 +180,7 @@ def _idle_seconds(work: Work, facts: Facts, c: Constants, together: int, trip: f
     return max(0.0, c.idle_seconds - hidden - c.hiding_share * trip) * c.idle_share
 
 
-def _memory_seconds(work: Work, binding: Binding, facts: Facts, c: Constants, *, together: int, used: int) -> float:
+def _memory_seconds(work: Work, binding: Binding, facts: Facts, c: Constants, *, together: float, used: int) -> float:
     """``together``: blocks that run at once, on ``used`` multiprocessors."""
     bandwidth = facts.read_bandwidth
     moved = work.loaded_bytes + work.stored_bytes
@@ -197,7 +199,7 @@ def _memory_seconds(work: Work, binding: Binding, facts: Facts, c: Constants, *,
     )
 
 
-def _shared_row_seconds(work: Work, facts: Facts, c: Constants, together: int) -> float:
+def _shared_row_seconds(work: Work, facts: Facts, c: Constants, together: float) -> float:
     """What is moved, and what blocks that run at once wait for loads and for one another's threads.
 
     ``wave_seconds`` has the first load of the first block, and the last store of the last one.
@@ -209,7 +211,7 @@ def _shared_row_seconds(work: Work, facts: Facts, c: Constants, together: int) -
     return max(moving, waiting) + c.hardly_exposed * min(moving, waiting)
 
 
-def _moving_seconds(work: Work, facts: Facts, c: Constants, together: int) -> float:
+def _moving_seconds(work: Work, facts: Facts, c: Constants, together: float) -> float:
     """Everything from memory once; what is read again comes from the second-level cache, and takes the same paths.
 
     As far as it is there: what blocks that run at once have read may be more than half of it.

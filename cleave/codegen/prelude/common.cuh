@@ -25,6 +25,11 @@ template <int CHUNKS> DEV u32 swizzle(int row, int chunk) {
   const int group = CHUNKS & -CHUNKS, mask = (group < 8 ? group : 8) - 1, step = CHUNKS < 8 && group == CHUNKS ? 8 / CHUNKS : 1;
   return (u32)((row * CHUNKS + (chunk ^ ((row / step) & mask))) * 16);
 }
+// From a thread's own chunk of a tile to one that lies `rows` below and `chunks` to the right, which have no bit below 8 in common with
+// the numbers of its own. CHUNKS is a multiple of 8, and SLAB bytes lead from eight chunks of a row to the next eight.
+template <int CHUNKS, int SLAB> DEV u32 beside(u32 own, int rows, int chunks) {
+  return (own ^ (u32)(((rows ^ chunks) & 7) * 16)) + (u32)(rows * CHUNKS * 16 + (chunks >> 3) * SLAB);
+}
 template <class T, int CHUNKS> DEV float tile_read(u32 tile, int row, int column) {
   return shared_read<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2);
 }

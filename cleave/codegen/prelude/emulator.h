@@ -38,6 +38,11 @@ void check_global(const void* p, int bytes, bool writes);
 void check_cached(const void* p, int bytes);  // a read that may meet a stale line
 void check_aligned(const void* p, int bytes);
 void copy_chunk(u32 to, const void* from, int bytes);
+DEV void copy_chunk_if(u32 to, const void* from, bool present) { copy_chunk(to, from, present ? 16 : 0); }
+DEV int of_warp(int x) { return x; }
+DEV u32 apart(u32 x) { return x; }
+DEV u64 apart(u64 x) { return x; }
+template <class T> DEV const T* apart(const T* p) { return p; }
 void copies_commit();
 void copies_wait_for(int open);
 const float* half_table();

@@ -14,3 +14,5 @@ DEV void clear_chunk(u32 address) {
 template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
   const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
   return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }
+// Of what begins so many bytes, a multiple of 16, further on: an address in shared memory does not leave its bits.
+DEV u64 further(u64 descriptor, int bytes) { return (descriptor >> 32) << 32 | (u32)((u32)descriptor + (u32)(bytes >> 4)); }
