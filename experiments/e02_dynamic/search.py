@@ -41,8 +41,9 @@ def planned(found: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
 
 
 def sampled(found: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
-    """The shape that stands for an operator, and of single requests, of small batches and of large ones those with the
-    least, the median and the most work: what a rule says of shapes between them was not measured, beyond them nothing.
+    """The shape that stands for an operator, and of single requests, of small batches and of large ones those with more
+    work than a quarter, than three quarters and than all others: what a rule says between them was not measured. With
+    less work all schedules take what a launch takes, so that the least would decide nothing.
     """
     own = sorted((p for p in found if p.operator == operator), key=_work)
     sizes = sorted({p.requests for p in own if p.requests > 1})
@@ -52,7 +53,7 @@ def sampled(found: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
         [p for p in own if 1 < p.requests <= small],
         [p for p in own if p.requests > small],
     )
-    chosen = [p for g in groups if g for p in (g[0], g[len(g) // 2], g[-1])]
+    chosen = [p for g in groups if g for p in (g[len(g) // 4], g[3 * len(g) // 4], g[-1])]
     return tuple({p.uuid: p for p in (middle(found, operator), *chosen)}.values())
 
 

@@ -12,6 +12,12 @@ struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
 DEV u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
+// A number whose origin the compiler is not to see: it would take sums with it apart, and compute their parts again at every use.
+DEV u32 apart(u32 x) { asm("" : "+r"(x)); return x; }
+DEV u64 apart(u64 x) { asm("" : "+l"(x)); return x; }
+template <class T> DEV const T* apart(const T* p) { asm("" : "+l"(p)); return p; }
+// What is the same in all threads of a warp, so that the compiler knows it: descriptors of tiles stay in uniform registers.
+DEV int of_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // ---- conversions
@@ -87,6 +93,9 @@ DEV void shared_write_chunk(u32 address, const u32 (&x)[4]) {
 // ---- asynchronous copies: 16 bytes, of which the first `bytes` come from global memory and the rest are zero
 DEV void copy_chunk(u32 to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory"); }
+DEV void copy_chunk_if(u32 to, const void* from, bool present) {
+  asm volatile("{ .reg .pred absent; setp.eq.s32 absent, %2, 0;\n"
+    "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, absent; }" :: "r"(to), "l"(from), "r"((int)present) : "memory"); }
 DEV void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
@@ -250,6 +259,11 @@ template <int CHUNKS> DEV u32 swizzle(int row, int chunk) {
   const int group = CHUNKS & -CHUNKS, mask = (group < 8 ? group : 8) - 1, step = CHUNKS < 8 && group == CHUNKS ? 8 / CHUNKS : 1;
   return (u32)((row * CHUNKS + (chunk ^ ((row / step) & mask))) * 16);
 }
+// From a thread's own chunk of a tile to one that lies `rows` below and `chunks` to the right, which have no bit below 8 in common with
+// the numbers of its own. CHUNKS is a multiple of 8, and SLAB bytes lead from eight chunks of a row to the next eight.
+template <int CHUNKS, int SLAB> DEV u32 beside(u32 own, int rows, int chunks) {
+  return (own ^ (u32)(((rows ^ chunks) & 7) * 16)) + (u32)(rows * CHUNKS * 16 + (chunks >> 3) * SLAB);
+}
 template <class T, int CHUNKS> DEV float tile_read(u32 tile, int row, int column) {
   return shared_read<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2);
 }
@@ -328,11 +342,13 @@ DEV void clear_chunk(u32 address) {
 template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
   const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
   return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }
+// Of what begins so many bytes, a multiple of 16, further on: an address in shared memory does not leave its bits.
+DEV u64 further(u64 descriptor, int bytes) { return (descriptor >> 32) << 32 | (u32)((u32)descriptor + (u32)(bytes >> 4)); }
 // ---- kernel
 extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* attention_taken, f16* out, float* lse, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap v_map, int all_tiles, int units, int strip_of_lengths, int units_of_strip, int reciprocal_strip_of_lengths, int dim_kv, int reciprocal_dim_kv, int dim_b, int s_tiles, int dim_s, int dim_t, i64 stride_kv_s, i64 stride_s, i64 stride_s_2, i64 stride_kv_s_2, i64 stride_s_3) {
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
-  const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
+  const int thread = threadIdx.x, warp = of_warp(thread >> 5), lane = thread & 31;
   const int row = warp * 16 + (lane >> 2), pair = (lane & 3) * 2;
   const u32 number_full = shared_base + 34560, number_empty = number_full + 8, number_told = number_full + 16;
   const u32 q_1_tile_ring = shared_base + 0;
@@ -344,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
   const u32 t_empty_2 = shared_base + 33152;
   const u32 t_full_3 = shared_base + 33280;
   const u32 t_empty_3 = shared_base + 33408;
-  const u32 apart = shared_base + 33536;
+  const u32 apart_2 = shared_base + 33536;
   if (thread == 0) {
     mbarrier_open(number_full);
     mbarrier_open(number_empty, 8);
@@ -474,10 +490,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
           const u32 k_1_tile = k_1_tile_ring + slot_2 * 4096;
           // sum1[s, t] = mma(n64, q_1, k_1)
           float sum1[4][4];
+          const u64 left_2 = apart(matrix_descriptor<128>(q_1_tile + warp / 4 * 8192, 16, 1024));
+          const u64 right = apart(matrix_descriptor<128>(k_1_tile, 16, 1024));
           warpgroup_begin();
           #pragma unroll
           for (int kk = 0; kk < 4; kk++) {
-            warpgroup_multiply_tiles<f16, 32, false>(sum1, matrix_descriptor<128>(q_1_tile + warp / 4 * 8192 + kk / 4 * 16384 + kk % 4 * 32, 16, 1024), matrix_descriptor<128>(k_1_tile + kk / 4 * 4096 + kk % 4 * 32, 16, 1024), kk > 0);
+            warpgroup_multiply_tiles<f16, 32, false>(sum1, further(left_2, kk / 4 * 16384 + kk % 4 * 32), further(right, kk / 4 * 4096 + kk % 4 * 32), kk > 0);
           }
           warpgroup_commit();
           warpgroup_wait<0>();
@@ -598,17 +616,20 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
           const u32 k_1_tile = k_1_tile_ring + slot_2 * 4096;
           // sum1[s, t] = mma(n64, q_1, k_1)
           float sum1_2[4][4];
+          const u64 left_3 = apart(matrix_descriptor<128>(q_1_tile + warp / 4 * 8192, 16, 1024));
+          const u64 right_2 = apart(matrix_descriptor<128>(k_1_tile, 16, 1024));
           warpgroup_begin();
           #pragma unroll
           for (int kk = 0; kk < 4; kk++) {
-            warpgroup_multiply_tiles<f16, 32, false>(sum1_2, matrix_descriptor<128>(q_1_tile + warp / 4 * 8192 + kk / 4 * 16384 + kk % 4 * 32, 16, 1024), matrix_descriptor<128>(k_1_tile + kk / 4 * 4096 + kk % 4 * 32, 16, 1024), kk > 0);
+            warpgroup_multiply_tiles<f16, 32, false>(sum1_2, further(left_3, kk / 4 * 16384 + kk % 4 * 32), further(right_2, kk / 4 * 4096 + kk % 4 * 32), kk > 0);
           }
           warpgroup_commit();
           mbarrier_wait(t_full_2 + before * 8, phase_before);
+          const u64 right_3 = apart(matrix_descriptor<128>((v_1_tile_ring + before * 4096), 4096, 1024));
           warpgroup_begin();
           #pragma unroll
           for (int kk = 0; kk < 2; kk++) {
-            warpgroup_multiply<f16, 64, true>(s1, n1_rows[kk], matrix_descriptor<128>((v_1_tile_ring + before * 4096) + kk * 2048, 4096, 1024), true);
+            warpgroup_multiply<f16, 64, true>(s1, n1_rows[kk], further(right_3, kk * 2048), true);
           }
           warpgroup_commit();
           warpgroup_wait<1>();
@@ -700,7 +721,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
             }
           }
           // n1[s, t] = cast(float16, ref('e2', s, t))
-          shared_write_float(apart + thread * 4, s2[0] + s2[1]);  // done before the wait
+          shared_write_float(apart_2 + thread * 4, s2[0] + s2[1]);  // done before the wait
           warpgroup_wait<0>();
           registers_settle(s1);
           warp_barrier();
@@ -728,10 +749,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
         }
         held ^= 1;
         mbarrier_wait(t_full_2 + slot_2 * 8, phase_2);
+        const u64 right_4 = apart(matrix_descriptor<128>((v_1_tile_ring + slot_2 * 4096), 4096, 1024));
         warpgroup_begin();
         #pragma unroll
         for (int kk = 0; kk < 2; kk++) {
-          warpgroup_multiply<f16, 64, true>(s1, n1_rows[kk], matrix_descriptor<128>((v_1_tile_ring + slot_2 * 4096) + kk * 2048, 4096, 1024), true);
+          warpgroup_multiply<f16, 64, true>(s1, n1_rows[kk], further(right_4, kk * 2048), true);
         }
         warpgroup_commit();
         warpgroup_wait<0>();

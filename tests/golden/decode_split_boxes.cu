@@ -12,6 +12,12 @@ struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
 DEV u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
+// A number whose origin the compiler is not to see: it would take sums with it apart, and compute their parts again at every use.
+DEV u32 apart(u32 x) { asm("" : "+r"(x)); return x; }
+DEV u64 apart(u64 x) { asm("" : "+l"(x)); return x; }
+template <class T> DEV const T* apart(const T* p) { asm("" : "+l"(p)); return p; }
+// What is the same in all threads of a warp, so that the compiler knows it: descriptors of tiles stay in uniform registers.
+DEV int of_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // ---- conversions
@@ -87,6 +93,9 @@ DEV void shared_write_chunk(u32 address, const u32 (&x)[4]) {
 // ---- asynchronous copies: 16 bytes, of which the first `bytes` come from global memory and the rest are zero
 DEV void copy_chunk(u32 to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory"); }
+DEV void copy_chunk_if(u32 to, const void* from, bool present) {
+  asm volatile("{ .reg .pred absent; setp.eq.s32 absent, %2, 0;\n"
+    "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, absent; }" :: "r"(to), "l"(from), "r"((int)present) : "memory"); }
 DEV void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
@@ -228,6 +237,11 @@ template <int CHUNKS> DEV u32 swizzle(int row, int chunk) {
   const int group = CHUNKS & -CHUNKS, mask = (group < 8 ? group : 8) - 1, step = CHUNKS < 8 && group == CHUNKS ? 8 / CHUNKS : 1;
   return (u32)((row * CHUNKS + (chunk ^ ((row / step) & mask))) * 16);
 }
+// From a thread's own chunk of a tile to one that lies `rows` below and `chunks` to the right, which have no bit below 8 in common with
+// the numbers of its own. CHUNKS is a multiple of 8, and SLAB bytes lead from eight chunks of a row to the next eight.
+template <int CHUNKS, int SLAB> DEV u32 beside(u32 own, int rows, int chunks) {
+  return (own ^ (u32)(((rows ^ chunks) & 7) * 16)) + (u32)(rows * CHUNKS * 16 + (chunks >> 3) * SLAB);
+}
 template <class T, int CHUNKS> DEV float tile_read(u32 tile, int row, int column) {
   return shared_read<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2);
 }
@@ -306,6 +320,8 @@ DEV void clear_chunk(u32 address) {
 template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int stride) {
   const u64 kind = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : 3;
   return (u64)((address & 0x3ffff) >> 4) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | kind << 62; }
+// Of what begins so many bytes, a multiple of 16, further on: an address in shared memory does not leave its bits.
+DEV u64 further(u64 descriptor, int bytes) { return (descriptor >> 32) << 32 | (u32)((u32)descriptor + (u32)(bytes >> 4)); }
 // ---- kernel
 extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __restrict__ q_2, float* pm, float* pl, float* po, int* part_arrived, f16* out, float* lse, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, int dim_kv, int reciprocal_dim_kv, int dim_b, int reciprocal_dim_b, int s_tiles, int dim_s, i64 stride_kv_s, i64 stride_s, i64 stride_s_2, int dim_t, int dim_C, i64 stride_b_kv_s, i64 stride_kv_s_2, i64 stride_s_3, i64 stride_b_kv_s_2) {
   SHARED_MEMORY(shared);

@@ -12,6 +12,12 @@ struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
 DEV u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
+// A number whose origin the compiler is not to see: it would take sums with it apart, and compute their parts again at every use.
+DEV u32 apart(u32 x) { asm("" : "+r"(x)); return x; }
+DEV u64 apart(u64 x) { asm("" : "+l"(x)); return x; }
+template <class T> DEV const T* apart(const T* p) { asm("" : "+l"(p)); return p; }
+// What is the same in all threads of a warp, so that the compiler knows it: descriptors of tiles stay in uniform registers.
+DEV int of_warp(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 DEV u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // ---- conversions
@@ -87,6 +93,9 @@ DEV void shared_write_chunk(u32 address, const u32 (&x)[4]) {
 // ---- asynchronous copies: 16 bytes, of which the first `bytes` come from global memory and the rest are zero
 DEV void copy_chunk(u32 to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory"); }
+DEV void copy_chunk_if(u32 to, const void* from, bool present) {
+  asm volatile("{ .reg .pred absent; setp.eq.s32 absent, %2, 0;\n"
+    "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, absent; }" :: "r"(to), "l"(from), "r"((int)present) : "memory"); }
 DEV void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEV void copies_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
 
@@ -170,6 +179,11 @@ template <class T> DEV float round_to(float x) { return to_float(Convert<T>::of(
 template <int CHUNKS> DEV u32 swizzle(int row, int chunk) {
   const int group = CHUNKS & -CHUNKS, mask = (group < 8 ? group : 8) - 1, step = CHUNKS < 8 && group == CHUNKS ? 8 / CHUNKS : 1;
   return (u32)((row * CHUNKS + (chunk ^ ((row / step) & mask))) * 16);
+}
+// From a thread's own chunk of a tile to one that lies `rows` below and `chunks` to the right, which have no bit below 8 in common with
+// the numbers of its own. CHUNKS is a multiple of 8, and SLAB bytes lead from eight chunks of a row to the next eight.
+template <int CHUNKS, int SLAB> DEV u32 beside(u32 own, int rows, int chunks) {
+  return (own ^ (u32)(((rows ^ chunks) & 7) * 16)) + (u32)(rows * CHUNKS * 16 + (chunks >> 3) * SLAB);
 }
 template <class T, int CHUNKS> DEV float tile_read(u32 tile, int row, int column) {
   return shared_read<T>(tile + swizzle<CHUNKS>(row, column >> 3) + (column & 7) * 2);

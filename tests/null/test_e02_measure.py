@@ -57,7 +57,7 @@ def test_the_shape_that_stands_for_an_operator_is_a_batch() -> None:
         tried = sampled(POINTS, name)
         assert 6 <= len({p.uuid for p in tried}) <= 10 and tried[0] is chosen
         ends = sorted((p for p in POINTS if p.operator == name), key=lambda p: p.work)
-        assert {ends[0].work, ends[-1].work} <= {p.work for p in tried}
+        assert ends[-1].work in {p.work for p in tried}
 
 
 def test_pairs_are_those_under_the_diagonal() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ from cleave.candidate import Candidate
 from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
+from cleave.cost.program import program_work
 from cleave.cost.tables import representative_tables
 from cleave.errors import ScheduleError
 from cleave.ir.dim import dim
@@ -79,6 +81,38 @@ def test_requests_of_any_length_are_right_under_one_plan(merge: Merge, rng: np.r
         assert_right(plan, x, REFERENCES["paged_decode"](x), operator)
     for other in plans(c, merge, count=2, skeleton="cta-ring", keep=2):
         assert_right(check_schedule(other), x, REFERENCES["paged_decode"](x))
+
+
+@pytest.mark.parametrize("skeleton", ["warp-ring", "cta-ring"])
+@pytest.mark.parametrize("page", [1, 16])
+def test_a_row_that_a_table_places_is_tested_once_for_keys_and_values(
+    skeleton: str, page: int, rng: np.random.Generator
+) -> None:
+    """Rows of whole slabs are copied by threads that have a column of chunks each, keys beside values."""
+    g = fixed_graph(*nn.instantiate("paged_decode", {"h": 6, "kv_heads": 2, "d": 64, "page": page}))
+    c = next(c for c in searched(g).candidates if c.splits)
+    plan = plans(c, "second-launch", skeleton=skeleton)[0]
+    operator = generate(plan)
+    copies = re.findall(r"copy_chunk_if\((\w)_cache.*, (present\w*)\);", operator.kernels[0].text)
+    assert copies and [name for name, _ in copies] == ["k", "v"] * (len(copies) // 2)
+    assert all(copies[n][1] == copies[n + 1][1] for n in range(0, len(copies), 2))
+    for keys in ((150, 0, 1, 700, 33), (0, 0, 0), (3, 2, 1)):
+        requests = Requests(keys=keys, sizes={"kv_heads": 2, "group": 3, "d": 64}, unused=3)
+        x = drawn("paged_decode", requests, rng, page)
+        assert_right(plan, x, REFERENCES["paged_decode"](x), operator)
+
+
+def test_blocks_that_go_through_a_request_each_wait_for_the_longest() -> None:
+    g = fixed_graph(*nn.instantiate("paged_decode", {"h": 6, "kv_heads": 2, "d": 32, "page": 1}))
+    whole, split = (next(c for c in searched(g).candidates if bool(c.splits) == wanted) for wanted in (False, True))
+    for requests, expected in ((1, 1.0), (2, 2.0), (64, 3.0)):
+        shape = {"b": requests, "num_pages": 9000, "num_kv_indices": 900 * requests}
+        unsplit = schedule(whole, H200, shape)[0]
+        chunks = schedule(split, H200, shape, merge="second-launch", split={split.splits[0].base: 4})[0]
+        for plan, longest in ((unsplit, expected), (chunks, 1.0)):
+            first, known = plan.kernels[0], {**plan.bind, **plan.shape, **{c.symbol.name: 300 for c in plan.chunks}}
+            work = program_work(first.program, first.binding, known)
+            assert work.longest == pytest.approx(longest, abs=0.1)
 
 
 def test_chunks_of_pages(rng: np.random.Generator) -> None:
