@@ -28,12 +28,12 @@ from cleave.codegen.emission import CHUNK, Emission
 from cleave.codegen.expression import At, index_text
 from cleave.codegen.feed import Tile
 from cleave.codegen.layout import SharedTile
-from cleave.codegen.range import covered, multiple_of, varies
 from cleave.ir.axis import Axis
-from cleave.ir.index import Index, Max, Min, axes_of, index
+from cleave.ir.index import Index, axes_of, index
 from cleave.ir.op import DTYPES
 from cleave.kernel import TensorMap
-from cleave.tile.box import WIDEST, rest_of, row_dimension, slab_bytes
+from cleave.tile.box import CHUNK_BYTES, Rows, slab_bytes
+from cleave.tile.box import box_of as box_place
 from cleave.tile.program import Loop
 
 _ROWS_OF_A_PATTERN = 8
@@ -75,37 +75,32 @@ class Box:
 def box_of(em: Emission, tile: Tile, s: Loop | None) -> Box | None:
     """How a tile of a loop, or one before all loops, is fetched in boxes; None: its threads copy it."""
     memory, row = em.memory[tile.load.input], _row(em, tile)
-    width = slab_bytes(tile.chunks * 16)
-    if em.feed != "tma" or row is None or width is None or em.parameters.is_written(memory) or tile.rows > WIDEST:
+    width = slab_bytes(tile.chunks * CHUNK_BYTES)
+    if em.feed != "tma" or row is None or width is None or em.parameters.is_written(memory):
         return None
     if em.roles is not None and s is not None and s not in em.program.body:
         return None
-    shape, indices = [em.fix(n) for n in memory.shape], [em.fix(i) for i in tile.load.indices]
-    inside = frozenset(em.load_axes(tile.load))
-    dimension = row_dimension(shape, indices, row, tile.along, inside, lambda i: multiple_of(em, i), DTYPES[tile.dtype])
-    if dimension is None:
+    array, inside = (memory.shape, tile.load.indices), frozenset(em.load_axes(tile.load))
+    item_bytes = DTYPES[tile.dtype]
+    place = box_place(em, Rows(array, inside, row, tile.along, tile.rows, tile.chunks * CHUNK_BYTES, item_bytes), s)
+    if place is None:
         return None
-    ends = {a: _end(shape[n], indices[n], a) for a, n in ((row, dimension), (tile.along, len(shape) - 1))}
-    if not _ends_together(em, tile.along, ends[tile.along], s):
-        return None
-    beyond = None if _ends_together(em, row, ends[row], s) else em.extent(row)
-    if beyond is not None and (row in em.rows or varies(em, beyond)):
-        return None
-    sharers, count = _sharers(em, tile, row, indices, s), tile.chunks * 16 // width
+    shape, indices = ([em.fix(i) for i in part] for part in array)
+    sharers, count = _sharers(em, tile, row, indices, s), tile.chunks * CHUNK_BYTES // width
     by_rows = tile.rows % (_ROWS_OF_A_PATTERN * sharers) == 0
     if not by_rows and count % sharers:
         sharers = 1
     corner = [1] * len(shape)
-    corner[-1], corner[dimension] = width // DTYPES[tile.dtype], tile.rows // (sharers if by_rows else 1)
+    corner[-1], corner[place.dimension] = width // item_bytes, tile.rows // (sharers if by_rows else 1)
     source = TensorMap(
         tile.load.input,
         tile.dtype,
         tuple(reversed(shape)),
-        tuple(reversed(_strides(shape, DTYPES[tile.dtype]))),
+        tuple(reversed(_strides(shape, item_bytes))),
         tuple(reversed(corner)),
         width,
     )
-    return Box(tile, source, row, tuple(reversed(indices)), beyond, sharers)
+    return Box(tile, source, row, tuple(reversed(indices)), place.beyond, sharers)
 
 
 def _sharers(em: Emission, tile: Tile, row: Axis, indices: Sequence[Index], s: Loop | None) -> int:
@@ -130,46 +125,6 @@ def _strides(shape: Sequence[Index], item_bytes: int) -> list[Index]:
         step = step * n
         out.insert(0, step)
     return out
-
-
-# ---- where a tile ends and where its array ends
-
-
-def _end(extent: Index, position: Index, a: Axis) -> Index:
-    """The first position of an axis that lies outside the array."""
-    rest = rest_of(position, a)
-    assert rest is not None
-    return extent - rest
-
-
-def _ends_together(em: Emission, a: Axis, end: Index, s: Loop | None) -> bool:
-    """Whether all positions of a tile that lie beyond the axis lie outside the array.
-
-    An axis ends at the least of its bounds. A bound that whole tiles meet cuts none: a tile starts before it.
-    """
-    if covered(em, a):
-        return True
-    before = _bounds(em.extent(a)) if a in em.program.grid else ()
-    if s is not None and a is s.axis:
-        before = _bounds(em.fix(s.upper))
-    size = em.size(a)
-    return all(
-        bound == end or (bound in before and multiple_of(em, bound) % size == 0 and em.start_multiples[a] % size == 0)
-        for bound in _bounds(em.extent(a))
-    )
-
-
-def _bounds(extent: Index) -> tuple[Index, ...]:
-    """A position, which is not negative, is below an extent if it is below all of these."""
-    match extent.atom:
-        case Max(a, b) if b.constant is not None and b.constant <= 0:
-            return _bounds(a)
-        case Max(a, b) if a.constant is not None and a.constant <= 0:
-            return _bounds(b)
-        case Min(a, b):
-            return (*_bounds(a), *_bounds(b))
-        case _:
-            return (extent,)
 
 
 # ---- lines

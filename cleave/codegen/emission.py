@@ -349,6 +349,10 @@ class Emission:
         self.corners[f"%first:{self.axis_name(a)}"] = start
         self.corners[f"%last:{self.axis_name(a)}"] = last
 
+    def start_multiple(self, a: Axis) -> int:
+        """What divides the first position of an axis in the tile."""
+        return self.start_multiples.get(a, 1)
+
     def inside(self, a: Axis, local: str) -> str:
         """Position of an index within the tile of an axis."""
         start = self.starts[a]

@@ -19,7 +19,7 @@ from cleave.codegen.layout import (
     Uniform,
 )
 from cleave.codegen.matrix import held_element
-from cleave.codegen.range import beyond_int, covered
+from cleave.codegen.range import beyond_int
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Cast, Const, IndexValue, Load, Map, Ref, Term, Where, free
@@ -47,6 +47,7 @@ from cleave.ir.index import (
     pred_inputs,
     symbols_of,
 )
+from cleave.tile.box import covered
 from cleave.tile.program import TileTerm
 
 _MAPS = {

@@ -9,12 +9,12 @@ from cleave.codegen.dependence import values_read
 from cleave.codegen.emission import C_TYPES, CHUNK, STORAGE_16, Emission
 from cleave.codegen.expression import At, index_text, offset_text, present, row_positions
 from cleave.codegen.layout import SharedTile
-from cleave.codegen.range import covered, extreme, multiple_of, varies
+from cleave.codegen.range import extreme, multiple_of, varies
 from cleave.codegen.vector import address_test, stride_tests
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load
 from cleave.ir.index import Atom, Index, Position, Symbol, axes_of, index, inputs_of, of, substitute
-from cleave.tile.box import slab_bytes
+from cleave.tile.box import covered, slab_bytes
 from cleave.tile.program import Let, Loop
 
 

@@ -5,11 +5,9 @@ Values are Index expressions over dims and corners (first and last positions of 
 
 from __future__ import annotations
 
-from math import gcd
 from typing import Literal
 
 from cleave.codegen.emission import Emission
-from cleave.ir.axis import Axis
 from cleave.ir.index import (
     And,
     Atom,
@@ -33,6 +31,7 @@ from cleave.ir.index import (
     nonnegative,
     of,
 )
+from cleave.tile.box import divisor
 
 Way = Literal["greatest", "least"]
 _OTHER: dict[Way, Way] = {"greatest": "least", "least": "greatest"}
@@ -116,33 +115,7 @@ def always(em: Emission, pred: Pred) -> Pred | None:
 
 def multiple_of(em: Emission, expression: Index) -> int:
     """A number that divides the value at all positions; 0 for the value 0."""
-    total = 0
-    for monomial, factor in expression.terms:
-        known = abs(factor)
-        for atom, power in monomial:
-            known *= _atom_multiple(em, atom) ** power
-        total = gcd(total, known)
-    return total
-
-
-def _atom_multiple(em: Emission, atom: Atom) -> int:
-    match atom:
-        case Symbol():
-            return max(em.symbol_multiple(atom), 1)
-        case Min(a, b) | Max(a, b):
-            return gcd(multiple_of(em, a), multiple_of(em, b)) or 1
-        case _:
-            return 1
-
-
-def covered(em: Emission, a: Axis) -> bool:
-    """Whether every position of the tile exists, known when compiling."""
-    extent, size = em.extent(a).constant, em.size(a)
-    if extent is None:
-        return False
-    if a in em.program.whole:
-        return extent >= size
-    return extent % size == 0 and em.start_multiples.get(a, 1) % size == 0  # tiles start before the end
+    return divisor(expression, em.symbol_multiple)
 
 
 _FIRST_BEYOND = 2**31

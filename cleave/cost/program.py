@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
-from math import ceil, gcd, prod
+from functools import cached_property, lru_cache
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
 
+from cleave.cost.boxes import Boxes, compiled_in
 from cleave.cost.overlap import overlaps
 from cleave.cost.scattered import SECTOR_BYTES, is_scattered
 from cleave.cost.tables import longest, representative_tables
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.graph import Load, Map, Reduce, Ref, Term, Where, walk
-from cleave.ir.index import Index, Symbol, axes_of, evaluate, inputs_of, symbols_of
+from cleave.ir.index import Index, Symbol, axes_of, evaluate, inputs_of
 from cleave.ir.op import DTYPES, MAPS
 from cleave.tile.box import ALIGNMENT as BOX_ALIGNMENT
-from cleave.tile.box import row_dimension
 from cleave.tile.packed import packed_axis
 from cleave.tile.plan import Binding, Feed
 from cleave.tile.program import (
@@ -62,9 +62,6 @@ ALIGNMENT = 128
 
 MBARRIER_BYTES, FLAG_BYTES, TAKEN_BYTES = 8, 16, 24
 """Of a slot of a ring of boxes; of what says which block arrived last; of what tells which tile is next."""
-
-VECTOR = 8
-"""Elements that run-time lengths of rows are multiples of where their addresses are to suit the copy engine."""
 
 PART_PADDING = 8
 """Floats added to a row of a slice that blocks of a cluster send one another, if it has more."""
@@ -208,11 +205,8 @@ class Counter:
         self.tables = representative_tables(program, dims)
         self.at_zero: dict[Any, Any] = {**self.dims, **{a: 0 for a in self.axes}}
         self.extents = {a: self.extent(a, self.dims) for a in self.axes if is_dim(a.extent)}
-        self.compiled_in = {s for a in program.whole if is_dim(a.extent) for s in symbols_of(a.extent)}
-        symbols = {s for i in program.inputs for n in i.shape for s in symbols_of(n)}
-        self.known = {s.name: self.known_multiple(s) for s in symbols}
-        self.usual = {n: m if m % VECTOR == 0 else gcd(self.dims[n], VECTOR) for n, m in self.known.items()}
-        self.work = Work()
+        self.places = Boxes(program, binding, self.dims, compiled_in(program))
+        self.work = Work(multiples=self.places.multiples)
         self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
 
     def count(self) -> Work:
@@ -481,37 +475,18 @@ class Counter:
     def fetched(self) -> frozenset[str]:
         """Tiles of loops that the copy engine fetches, as far as their loads tell; loaders walk no loop in a loop."""
         loops = [s for s in (self.program.body if self.binding.loaders else self.every) if isinstance(s, Loop)]
-        return frozenset(i.name for s in loops for i in s.body if isinstance(i, Let) and self.is_box(i))
+        return frozenset(i.name for s in loops for i in s.body if isinstance(i, Let) and self.is_box(i, s))
+
+    def is_box(self, s: Let, loop: Loop | None) -> bool:
+        return self.reading.is_fed(s) and self.places.holds(s, loop)
 
     def held(self) -> frozenset[str]:
         """Tiles before the loops that loaders fetch: one loop alone reads them."""
         if not self.binding.loaders or not self.boxes:
             return frozenset()
         loops = [_names((s,)) for s in self.program.body if isinstance(s, Loop)]
-        before = [s for s in self.program.body if isinstance(s, Let) and self.is_box(s)]
+        before = [s for s in self.program.body if isinstance(s, Let) and self.is_box(s, None)]
         return frozenset(s.name for s in before if sum(s.name in names for names in loops) == 1)
-
-    def is_box(self, s: Let) -> bool:
-        """Rows of an array start at addresses that the copy engine takes: whatever its dims, or where they are such
-        multiples as the representative ones are."""
-        axes = [a for a in s.axes if a not in self.program.unit]
-        if not isinstance(s.term, Load) or not self.reading.is_fed(s) or len(axes) != 2:
-            return False
-        shape = next(b.shape for b in (*self.program.inputs, *self.program.outputs) if b.name == s.term.input)
-        item_bytes = DTYPES[self.dtypes[s.term.input]]
-        for facts in (self.known, self.usual):
-            for row, along in (axes, reversed(axes)):
-                found = partial(_divisor, facts=facts)
-                if row_dimension(shape, s.term.indices, row, along, frozenset(axes), found, item_bytes) is not None:
-                    if facts is self.usual:
-                        needed = {n for n in symbols_of(shape[-1]) if facts[n.name] != self.known[n.name]}
-                        self.work.multiples |= {n: facts[n.name] for n in needed}
-                    return True
-        return False
-
-    def known_multiple(self, s: Symbol) -> int:
-        """What divides a dim in every call."""
-        return self.dims[s.name] if s.value is not None or s in self.compiled_in else max(s.multiple, 1)
 
     def has_rows(self, axes: Iterable[Axis]) -> bool:
         return any(a in self.binding.rows for a in axes)
@@ -557,15 +532,6 @@ class Counter:
             elif isinstance(s, Loop):
                 out |= {c.name: self.size(c.name, c.axes, None) for c in s.accumulators}
         return out
-
-
-def _divisor(i: Index, facts: Mapping[str, int]) -> int:
-    """What divides a value if dims are multiples of ``facts``; 0 for the value 0."""
-    total = 0
-    for monomial, factor in i.terms:
-        known = (facts[atom.name] ** power if isinstance(atom, Symbol) else 1 for atom, power in monomial)
-        total = gcd(total, prod(known, start=abs(factor)))
-    return total
 
 
 def _names(body: tuple[Stmt, ...]) -> set[str]:
