@@ -17,12 +17,13 @@ from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import C_TYPES, STORAGE_16, Emission
 from cleave.codegen.expression import At, Printer, fragment_at
 from cleave.codegen.layout import Fragment, Inline, Rounded, Scaled, SharedTile
-from cleave.codegen.matrix import STEP, Form, address, left_shape, load_left, of_tile
+from cleave.codegen.matrix import Form, address, left_shape, load_left, of_tile
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Ref, Term
 from cleave.tile.box import ALIGNMENT, slab_bytes
 from cleave.tile.program import Contract, Let, TileTerm
+from cleave.tile.skeleton import STEP, multiplies_columns
 
 _SUM = warpgroup.Sum()
 _PAIR_COLUMNS = 16
@@ -117,7 +118,7 @@ def _declare_left(em: Emission, left: _Left) -> None:
 def _multiply_eight(em: Emission, term: Contract, left: _Left, right: SharedTile, target: str, n: Axis) -> None:
     """A warp's eight columns of n: a load brings two steps."""
     columns, depth = em.binding.columns(n), em.size(term.axis)
-    if columns != _PAIR_COLUMNS // 2 or depth % (2 * STEP) or right.column is not term.axis:
+    if not multiplies_columns(columns, depth, along_sum=right.column is term.axis):
         em.refuse(
             repr(term),
             {*term.left.axes, *term.right.axes},

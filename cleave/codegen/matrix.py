@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from cleave.codegen.emission import Emission
 from cleave.codegen.layout import Fragment, SharedTile
 from cleave.ir.axis import Axis
-
-STEP = 16
-"""Columns of one step."""
+from cleave.tile.skeleton import STEP
 
 
 @dataclass(frozen=True)

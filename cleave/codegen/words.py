@@ -15,6 +15,7 @@ from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Term
 from cleave.ir.index import Position
 from cleave.tile.program import names_read
+from cleave.tile.skeleton import STEP
 
 
 def hold(em: Emission, term: Term, column: Axis) -> None:
@@ -23,7 +24,7 @@ def hold(em: Emission, term: Term, column: Axis) -> None:
         return
     for name in names_read(term):
         match em.layouts.get(name):
-            case SharedTile() as tile if _along(tile, column) and em.size(column) % matrix.STEP == 0:
+            case SharedTile() as tile if _along(tile, column) and em.size(column) % STEP == 0:
                 if not em.is_divided(column) and column not in em.spread:
                     matrix.hold(em, name, column)
             case Inline(Load() as load) if name not in em.words:

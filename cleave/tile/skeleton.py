@@ -19,6 +19,7 @@ from math import prod
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, Reduce
 from cleave.ir.op import DTYPES
+from cleave.tile.box import is_beside
 from cleave.tile.plan import Binding, Division, Feed, Merge, Mma
 from cleave.tile.program import (
     Contract,
@@ -41,6 +42,9 @@ MOST_COLUMNS = 256
 
 PIECE = 8
 """Columns of one group of a fragment."""
+
+STEP = 16
+"""Elements of a sum that one mma.sync multiplies."""
 
 COLUMNS_APART = 64
 """Columns of a tile of boxes that lie apart: where a part of it may begin."""
@@ -275,6 +279,7 @@ def _division_refusals(skeleton: Skeleton, program: Program, binding: Binding) -
     if len(of_tiles) < len(summed) or any(a is x.axis for x in loops(program)):
         yield f"columns of {a} in parts: what is computed along it is summed, or it is walked"
     yield from _loop_division_refusals(program, binding, binding.division)
+    yield from _narrow_refusals(program, lets, binding)
 
 
 def _loop_division_refusals(program: Program, binding: Binding, division: Division) -> Iterator[str]:
@@ -292,6 +297,29 @@ def _loop_division_refusals(program: Program, binding: Binding, division: Divisi
             yield f"columns of {a} in parts: allowed in a loop that ends with a matmul over it"
     if not walked:
         yield f"columns of {a} in parts: no loop of the kernel walks it"
+
+
+def multiplies_columns(columns: int, depth: int, *, along_sum: bool) -> bool:
+    """Whether a warp can multiply so many columns by mma.sync: pairs of pieces; or a single one, two steps of the sum
+    at once, where elements of the second operand lie side by side along the sum."""
+    return columns % (2 * PIECE) == 0 or (columns == PIECE and depth % (2 * STEP) == 0 and along_sum)
+
+
+def _narrow_refusals(program: Program, lets: Mapping[str, TileTerm], binding: Binding) -> Iterator[str]:
+    """What a warp has of divided columns is what it can multiply."""
+    products = [s.term for s in statements(program.body) if isinstance(s, Let | Update)]
+    for t in products if binding.mma == "mma.sync" else ():
+        if not isinstance(t, Contract):
+            continue
+        second, depth = lets.get(t.right.name), binding.tile(t.axis)
+        beside = not isinstance(second, Load) or is_beside(second.indices[-1], t.axis)
+        for a in t.right.axes:
+            if a is t.axis or a in program.unit or multiplies_columns(binding.columns(a), depth, along_sum=beside):
+                continue
+            yield (
+                f"{binding.columns(a)} columns of {a} in a warp, and tiles of {depth} of {t.axis}: allowed are "
+                f"multiples of {2 * PIECE} columns; or {PIECE}, with multiples of {2 * STEP} elements side by side"
+            )
 
 
 def _are_loaded(lets: Mapping[str, TileTerm], term: Contract) -> bool:
