@@ -98,9 +98,10 @@ class Boxes:
 
     @cached_property
     def known(self) -> dict[str, int]:
-        """Lengths of chunks are multiples of their tiles."""
-        inner = [a for a in program_axes(self.program) if a.kind == "inner" and isinstance(a.extent.atom, Symbol)]
-        return {a.extent.atom.name: self.binding.tile(a) for a in inner if isinstance(a.extent.atom, Symbol)}
+        """Lengths of chunks are multiples of their tiles; no array has them as its extent."""
+        inner = [a for a in program_axes(self.program) if a.kind == "inner"]
+        of_arrays = symbols_of_all(n for _, shape in self.shapes.values() for n in shape)
+        return {s.name: self.binding.tile(a) for a in inner for s in symbols_of_all([a.extent]) - of_arrays}
 
     def symbol_multiple(self, s: Symbol) -> int:
         return max(self.known.get(s.name, s.multiple), 1)

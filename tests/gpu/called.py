@@ -10,6 +10,13 @@ from cleave.runtime.executable import Executable
 from cleave.tune.bench import problem_of, storage
 
 
+def exact_allocations() -> None:
+    """From now on every array is an allocation of its own, of exactly its bytes: a sanitizer sees where it ends."""
+    import cupy
+
+    cupy.cuda.set_allocator(None)
+
+
 def as_operator(run: Executable, origin: Graph, sizes: Mapping[str, int]) -> Callable[..., None]:
     """``run`` on copies in float16, bfloat16 and so on, with the dims that no shape mentions."""
     given = problem_of(origin, sizes, 0).unshaped

@@ -21,7 +21,7 @@ from cleave.tile.plan import Merge
 from cleave.tune.executable import executable_from
 from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
-from tests.gpu.called import as_operator
+from tests.gpu.called import as_operator, exact_allocations
 from tests.null import codegen_cases as cases
 from tests.null import row_cases, scheduled_candidates, team_cases
 from tests.null import test_codegen_boxes as box_cases
@@ -132,6 +132,7 @@ def names() -> list[str]:
 
 def main(wanted: Sequence[str]) -> int:
     """Prints a line for each kernel, all if none is named; 1 if one is wrong."""
+    exact_allocations()
     rng = np.random.default_rng(0)
     found = {name: check(rng) for name, check in checks().items() if not wanted or name in wanted}
     print("\n".join(f"{name}: {mistake or 'right'}" for name, mistake in found.items()))

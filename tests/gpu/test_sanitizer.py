@@ -1,4 +1,8 @@
-"""NVIDIA's compute-sanitizer on every kind of kernel: no access out of bounds, no race in shared memory."""
+"""NVIDIA's compute-sanitizer on every kind of kernel: no access out of bounds, no race in shared memory.
+
+Arrays are allocations of their own (``exact_allocations``), with space between them: in CuPy's pool what lies behind an
+array belongs to nobody that memcheck knows.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu import kernel_kinds
+from tests.gpu import batch_kinds, kernel_kinds
 
 pytest.importorskip("cupy")
 
@@ -21,11 +25,16 @@ MISREAD = ("boxes of a cluster, attention, split, last arriving", "boxes, half c
 flag that one thread writes between two of them; it counts other hazards in every run, of the second sometimes none."""
 
 
-def clean(tool: str, *names: str) -> None:
+BETWEEN = ("--padding", "512")
+"""Bytes behind every allocation that memcheck knows to be nobody's: addresses are multiples of as many."""
+
+
+def clean(tool: str, *names: str, kinds: str = "kernel_kinds") -> None:
     program = next((p for p in PLACES if p and Path(p).exists()), None)
     if program is None:
         pytest.skip("there is no compute-sanitizer")
-    command = [program, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu.kernel_kinds", *names]
+    options = ["--tool", tool, "--error-exitcode", "9", *(BETWEEN if tool == "memcheck" else ())]
+    command = [program, *options, sys.executable, "-m", f"tests.gpu.{kinds}", *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     if "Device not supported" in done.stdout:
         pytest.skip("compute-sanitizer refuses this device")
@@ -37,6 +46,13 @@ def clean(tool: str, *names: str) -> None:
 
 def test_no_access_is_out_of_bounds() -> None:
     clean("memcheck")
+
+
+@pytest.mark.parametrize("operator", batch_kinds.OPERATORS)
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_batches_of_requests(tool: str, operator: str) -> None:
+    """Ragged and empty ones, paged and packed; each call is right as well."""
+    clean(tool, operator, kinds="batch_kinds")
 
 
 def test_no_race_in_shared_memory() -> None:
