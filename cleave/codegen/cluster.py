@@ -22,7 +22,6 @@ from contextlib import AbstractContextManager
 from cleave.codegen.emission import Delivery, Emission
 from cleave.codegen.expression import At, Printer, fragment_at, row_at
 from cleave.codegen.layout import ClusterPart
-from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
 from cleave.ir.index import axes_of
 from cleave.tile.program import Stmt, Store, statements
@@ -34,11 +33,8 @@ _BANKS_APART = 8
 def reserve(em: Emission, divided: Mapping[Axis, int], blocks: int, rank: str) -> None:
     """Memory for what the blocks send one another, as long as the kernel runs. ``divided``: axis -> its slices.
 
-    Errors: an output without outer axis; slices along several axes.
+    What a program may send: ``tile.check.check_sent``.
     """
-    if len(divided) > 1:
-        names = ", ".join(a.name for a in divided)
-        raise CodegenError(f"a merge in a cluster in slices along {names}: allowed is one axis", location=em.location)
     arrived = em.names.fresh("arrived")
     em.writer.line(f"const u32 {arrived} = shared_base + {em.shared.take(8)};")
     em.delivery = Delivery(blocks, max([1, *divided.values()]), rank, arrived)
@@ -49,11 +45,6 @@ def reserve(em: Emission, divided: Mapping[Axis, int], blocks: int, rank: str) -
 
 def _reserved(em: Emission, s: Store, divided: Mapping[Axis, int], d: Delivery) -> ClusterPart:
     outer = [n for n, i in enumerate(s.indices) if any(a.kind == "outer" for a in axes_of(i))]
-    if len(outer) != 1:
-        raise CodegenError(f"{s.output} has no part for each block of a cluster", location=em.location)
-    if em.memory[s.output].dtype != "float32":
-        dtype = em.memory[s.output].dtype
-        raise CodegenError(f"{s.output} of {dtype} in a cluster: FP32 is kept", location=em.location)
     columns = em.columns(s.axes)
     if len(columns) > 1:
         em.refuse(s.value.name, s.axes)

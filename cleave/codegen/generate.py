@@ -32,7 +32,7 @@ from cleave.ir.index import (
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
 from cleave.target import TARGETS
 from cleave.tile.box import ALIGNMENT, UNIT_BYTES
-from cleave.tile.check import check_merge, divided_axes
+from cleave.tile.check import check_merge, check_sent
 from cleave.tile.packed import Packed, packed_axis
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Multicast, Schedule
 from cleave.tile.program import Loop, Program, statements
@@ -197,7 +197,7 @@ def _one_tile_a_block(
         writer.line(f"const int {em.rank} = {tile} % {multicast.blocks};")
     if way == "cluster":
         second = emissions[1]
-        divided = divided_axes(first, em.binding, second.program, second.binding)
+        divided = check_sent(first, em.binding, second.program, second.binding)
         cluster.reserve(em, divided, blocks, _chunk_number(first, tiles))
     floor = shared.top
     grid.open_units(em, tiles)

@@ -24,7 +24,7 @@ from cleave.schedule.roles import Plan, Role, stored_axes
 from cleave.schedule.sharers import multicast
 from cleave.schedule.splits import base_extent, merge_roles
 from cleave.schedule.variants import Variant
-from cleave.tile.check import divided_axes, finer_tiles
+from cleave.tile.check import check_sent, finer_tiles
 from cleave.tile.plan import Binding, Mma
 from cleave.tile.program import Contract, Program, program_axes, tile_terms
 from cleave.tile.skeleton import ALONE, PIECE, SKELETONS, TEAMS, Skeleton, has_warpgroups, refusals
@@ -203,10 +203,10 @@ def one_launch(s: Setting, piece: Piece, first: Kernel) -> list[Kernel] | None:
 def _with_parts(s: Setting, first: Kernel, merge: Kernel) -> list[Kernel] | None:
     """Both kernels, if there is memory for what blocks of a cluster send one another."""
     if s.variant.merge == "cluster":
-        slices = divided_axes(first.program, first.binding, merge.program, merge.binding)
-        if len(slices) > 1:
-            names = ", ".join(a.name for a in slices)
-            s.request.reject(f"a merge in a cluster in slices along {names}: allowed is one axis", first.skeleton.name)
+        try:
+            slices = check_sent(first.program, first.binding, merge.program, merge.binding)
+        except ScheduleError as error:
+            s.request.reject(str(error), first.skeleton.name)
             return None
         held = first.work.shared_bytes + parts_bytes(first.program, first.binding, slices, s.count)
         first = replaced(first, work=replaced(first.work, shared_bytes=held))

@@ -60,6 +60,8 @@ def check_schedule(s: Schedule) -> Schedule:
         check_program(k.program)
     for first, second in merged_pairs(s):
         check_merge(first, second, s.bind)
+        if s.merge == "cluster":
+            check_sent(first.program, first.binding, second.program, second.binding)
     return s
 
 
@@ -123,6 +125,32 @@ def finer_tiles(first: Program, coarse: Binding, second: Program, fine: Binding)
 def divided_axes(first: Program, coarse: Binding, second: Program, fine: Binding) -> dict[Axis, int]:
     """Axes of the partials whose tiles a merge divides, and into how many. Errors: as ``finer_tiles``."""
     return {b: n for b, n in finer_tiles(first, coarse, second, fine).values() if n > 1}
+
+
+def check_sent(first: Program, coarse: Binding, second: Program, fine: Binding) -> dict[Axis, int]:
+    """What blocks of a cluster send one another, in shared memory that is reserved for it: of every partial one tile of
+    FP32 for each chunk, once, in slices along one axis at most. Gives that axis, and the slices of its tile.
+
+    Errors: other partials; as ``finer_tiles``.
+    """
+    slices = divided_axes(first, coarse, second, fine)
+    why = next(_not_sent(first, slices), None)
+    if why is not None:
+        raise ScheduleError(f"a merge in a cluster: {why}", location=f"program {first.name}")
+    return slices
+
+
+def _not_sent(first: Program, slices: Mapping[Axis, int]) -> Iterator[str]:
+    if len(slices) > 1:
+        yield f"slices along {', '.join(a.name for a in slices)}, allowed is one axis"
+    dtypes = {b.name: b.dtype for b in first.outputs}
+    for s in (s for s in statements(first.body) if isinstance(s, Store)):
+        if sum(any(a.kind == "outer" for a in axes_of(i)) for i in s.indices) != 1:
+            yield f"{s.output} has no part for each block"
+        if dtypes[s.output] != "float32":
+            yield f"{s.output} of {dtypes[s.output]}, allowed is float32"
+        if s not in first.body:
+            yield f"{s.output} is stored in a loop, tile by tile: allowed is once"
 
 
 def _check_partial(merge: Program, load: Load, store: Store, once: Sequence[Axis], ours: Mapping[Axis, Axis]) -> None:

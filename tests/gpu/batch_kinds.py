@@ -42,6 +42,8 @@ MERGES: tuple[Merge, ...] = ("none", "second-launch", "last-arriving", "cluster"
 DECODE: tuple[Way, ...] = tuple((ring, "mma.sync", merge) for merge in MERGES for ring in RINGS)
 PAGES: tuple[Way, ...] = DECODE[::3]
 """Both skeletons, unsplit and with a merge of each launch."""
+LATENT = tuple(way for way in DECODE if way != ("warp-ring", "mma.sync", "cluster"))
+"""Teams store columns of a wide sum tile by tile, which no cluster takes."""
 PREFILL: tuple[Way, ...] = tuple((ring, mma, "none") for ring in RINGS for mma in ("mma.sync", "wgmma"))
 PACKED: tuple[Way, ...] = (*PREFILL, ("specialised", "wgmma", "none"))
 
@@ -54,7 +56,7 @@ OPERATORS: Mapping[str, Sequence[Way]] = {
     "gqa_paged_prefill_causal_h32_kv8_d128_ps1": PREFILL,
     "gqa_ragged_prefill_causal_h32_kv4_d128": PACKED,
     "gqa_ragged_prefill_causal_h32_kv8_d128": PACKED,
-    "mla_paged_decode_h16_ckv512_kpe64_ps1": DECODE,
+    "mla_paged_decode_h16_ckv512_kpe64_ps1": LATENT,
     "mla_paged_prefill_causal_h16_ckv512_kpe64_ps1": PREFILL,
     "mla_ragged_prefill_causal_h16_qk192_vo128": PACKED,
 }
@@ -101,13 +103,13 @@ def plan(kind: Kind) -> Schedule:
 
 def drawn(g: Graph, requests: Requests, rng: np.random.Generator) -> Arrays:
     """Inputs that their storage types hold."""
-    sizes = {s.name: s.value for s in g.symbols if s.value is not None}
+    sizes = {"group": 1, **{s.name: s.value for s in g.symbols if s.value is not None}}
     own = Requests(requests.keys, requests.queries, requests.unused, sizes)
     x = {**batch(g.name, own, rng, sizes.get("page", 1), scalar=True), "sm_scale": np.asarray(SCALE)}
     return {i.name: round_to(x[i.name], i.dtype) if x[i.name].dtype.kind == "f" else x[i.name] for i in g.inputs}
 
 
-Operator = Callable[[Arrays, Mapping[str, Any]], None]
+Operator = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 Made = Callable[[Schedule, Graph], Callable[[Mapping[str, int]], Operator]]
 """A plan and the graph that it came from -> dims of a call -> what writes outputs."""
 

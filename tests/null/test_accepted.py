@@ -18,7 +18,7 @@ from cleave.cost.program import Counter
 from cleave.errors import ScheduleError
 from cleave.ir.generic import fixed_graph
 from cleave.ir.index import Symbol
-from cleave.schedule.choose import choose, schedule
+from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.plan import Schedule
 from cleave.tile.program import Loop
@@ -29,10 +29,11 @@ H200 = Target("sm_90a")
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 FILES = sorted(EXPERIMENTS.glob("e0[124]_*/candidates/*.json"))
 FOLDERS = ("e01_ablation", "e02_dynamic", "e04_decode")
-DRAWN = 2
+DRAWN = 3
 """Files of each folder that a run looks at, other ones in every run."""
 EACH = 8
 """Plans of a candidate, as different as there are."""
+SKELETONS = ("cta-ring", "warp-ring", "specialised")
 HEADS = (64, 96, 128)
 FEW, LENGTHS = (1, 2, 3, 5, 8, 16, 17), (1, 17, 40, 100, 128, 1000, 1024, 1032, 4096)
 
@@ -66,7 +67,7 @@ def test_returned_schedules_are_accepted(folder: str, rng: np.random.Generator, 
         c = every[int(rng.integers(len(every)))]
         dims = drawn(c, rng)
         try:
-            plans = choose(c, H200, dims, keep=100).schedules
+            plans = schedule(c, H200, dims, skeleton=str(rng.choice(SKELETONS)), keep=100)
         except ScheduleError:
             continue  # sizes for which there is no kernel
         for plan in kinds(plans)[:EACH]:
@@ -108,7 +109,7 @@ class Boxes:
         assert generate(plan).kernels, what
         for k in plan.kernels:
             if k.feed == "tma" and not k.binding.lanes:
-                values = {s.name: 1 for s in plan.graph.symbols} | dims | plan.bind
+                values = {**{s.name: 1 for s in plan.graph.symbols}, **dims, **plan.bind}
                 modelled = Counter(k.program, k.binding, values, k.feed).fetched()
                 own = {tile: found for (name, tile), found in self.asked.items() if name == k.program.name}
                 assert {t for t, found in own.items() if found} == modelled & own.keys(), what

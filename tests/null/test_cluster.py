@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cleave import nn
+from cleave.candidate import load_candidates
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
@@ -17,7 +19,9 @@ from cleave.errors import CleaveError, CodegenError, ScheduleError
 from cleave.schedule import schedule
 from cleave.search import search
 from cleave.target import Target
+from cleave.tile.check import check_sent
 from cleave.tile.plan import Merge, Schedule
+from cleave.tile.program import Store, statements
 from experiments.e04_decode.search import candidate_of
 from tests.null.scheduled_candidates import CASES, Case
 from tests.null.test_codegen_scheduled import SPLIT, agrees
@@ -193,3 +197,20 @@ def test_a_slice_beyond_the_end_of_a_known_axis_is_left_out(n: int, merge: Merge
     for m in (1, 21):
         sizes = case.suiting(plan, {"m": m, "k": 150, **plan.bind})
         assert agrees(case, plan, sizes, rng), f"{sizes}\n{plan}"
+
+
+def test_partials_stored_in_a_loop_are_not_sent() -> None:
+    """Latent attention whose columns a loop takes tile by tile: the next tile would come where the first one lies."""
+    path = Path(__file__).parents[2] / "experiments" / "e02_dynamic" / "candidates"
+    every = load_candidates(path / "mla_paged_decode_h16_ckv512_kpe64_ps1.json")
+    c = next(c for c in every if c.splits)
+    dims, split = {"b": 5, "num_pages": 900, "num_kv_indices": 900}, {c.splits[0].base: 4}
+
+    plan = schedule(c, H200, dims, skeleton="warp-ring", merge="last-arriving", split=split)[0]
+    (first, coarse), (second, fine) = ((k.program, k.binding) for k in plan.kernels)
+    assert any(s not in first.body for s in statements(first.body) if isinstance(s, Store))
+    generate(plan)
+    with pytest.raises(ScheduleError, match="part2 is stored in a loop, tile by tile: allowed is once"):
+        check_sent(first, coarse, second, fine)
+    with pytest.raises(ScheduleError, match="no kernel of warp-ring can run it"):
+        schedule(c, H200, dims, skeleton="warp-ring", merge="cluster", split=split)
