@@ -17,9 +17,9 @@ from cleave.codegen import feed
 from cleave.codegen.emission import C_TYPES, CHUNK, Emission
 from cleave.codegen.expression import At, exists, index_text, offset_text, present
 from cleave.codegen.layout import SharedTile
-from cleave.codegen.range import covered
 from cleave.ir.axis import Axis
 from cleave.ir.index import Atom, Index, Position, Read, axes_of, inputs_of, of, parts
+from cleave.tile.box import covered
 
 WORD_BYTES = 4
 
