@@ -44,14 +44,9 @@ _OUTCOMES = {
 
 
 def evaluated(every: tuple[Point, ...], operator: str) -> tuple[Point, ...]:
-    """Points of an operator: those at which schedules are tried, the one with most queries that see no key, and the one
-    with most requests that have none."""
+    """Points of an operator, those at which schedules are tried first."""
     own = [p for p in every if p.operator == operator]
-    found = [*sampled(every, operator)]
-    for count in (dead_rows, empty):
-        most = max(own, key=count)
-        found += [most] if count(most) else []
-    return tuple({p.uuid: p for p in found}.values())
+    return tuple({p.uuid: p for p in (*sampled(every, operator), *own)}.values())
 
 
 def dead_rows(p: Point) -> int:
@@ -79,10 +74,9 @@ def plan(pool: Executor, operators: Sequence[str]) -> list[Tried]:
     ]
 
 
-def in_rounds(plans: Sequence[Tried]) -> list[tuple[Point, Tried]]:
+def in_rounds(plans: Sequence[Tried], chosen: Sequence[Point]) -> list[tuple[Point, Tried]]:
     """One point of every operator, then another of every one: where time ends, no operator is left out."""
-    every = points()
-    found = [(n, p, t) for t in plans for n, p in enumerate(evaluated(every, t.operator))]
+    found = [(n, p, t) for t in plans for n, p in enumerate(evaluated(tuple(chosen), t.operator))]
     return [(p, t) for _, p, t in sorted(found, key=lambda x: x[0])]
 
 

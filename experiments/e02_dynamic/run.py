@@ -46,7 +46,7 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
     names = list(operators(tuple(chosen))) if at_points else []
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # done before the first time is taken
         plans = plan(pool, points(), names, options.tried) if names else []
-        jobs = [job for part in options.parts if part in APART for job in _jobs(part, pool)]
+        jobs = [job for part in options.parts if part in APART for job in _jobs(part, pool, chosen)]
     print(f"planned and compiled in {time.monotonic() - start:.0f} s: {len(names)} operators of points", flush=True)
     with Worker() as worker:
         for part in at_points:
@@ -61,14 +61,14 @@ def measure(chosen: Sequence[Point], options: argparse.Namespace) -> int:
     return 1 if tally.bad or tally.left_out or tally.compiles else 0
 
 
-def _jobs(part: str, pool: Executor) -> list[tuple[Any, ...]]:
-    """Jobs of a part that has shapes of its own, planned: file, row of one that fails, function, arguments."""
+def _jobs(part: str, pool: Executor, chosen: Sequence[Point]) -> list[tuple[Any, ...]]:
+    """Jobs of a part with shapes or schedules of its own, planned: file, row of one that fails, function, arguments."""
     from experiments.e02_dynamic import evaluator, large, replay
 
     file = f"{part}.jsonl"
     if part == "evaluator":
-        plans = evaluator.plan(pool, list(operators(points())))
-        return [(file, p.row, evaluator.evaluate, p, t) for p, t in evaluator.in_rounds(plans)]
+        plans = evaluator.plan(pool, list(operators(tuple(chosen))))
+        return [(file, p.row, evaluator.evaluate, p, t) for p, t in evaluator.in_rounds(plans, chosen)]
     if part == "replay":
         found = replay.consts(operators(points()))
         plans = replay.plan(pool, found)

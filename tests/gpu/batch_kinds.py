@@ -1,5 +1,5 @@
 """Kernels of every kind for batches of requests, each called at batches of every kind and compared with its graph in
-float64: ``python -m tests.gpu.batch_kinds [OPERATOR ..]``.
+float64: ``python -m tests.gpu.batch_kinds [NAME ..]``, names of kinds or how they begin.
 
 What ``test_sanitizer`` runs under compute-sanitizer. Candidates are those of ``experiments/e02_dynamic``, searched
 elsewhere: a machine with a GPU needs no egglog. Whoever runs a kernel is given: tests without a GPU emulate it.
@@ -135,12 +135,16 @@ def on_device(chosen: Schedule, g: Graph) -> Callable[[Mapping[str, int]], Opera
     return lambda dims: as_operator(run, g, dims)
 
 
-def main(operators: Sequence[str]) -> int:
-    """Prints a line for each kernel, all if no operator is named; 1 if one is wrong."""
+def names(operator: str) -> list[str]:
+    return [k.name for k in KINDS if k.operator == operator]
+
+
+def main(wanted: Sequence[str]) -> int:
+    """Prints a line for each kernel, all if none is named; 1 if one is wrong."""
     from tests.gpu.called import exact_allocations
 
     exact_allocations()
-    found = {k.name: list(mistakes(k, on_device)) for k in KINDS if not operators or k.operator in operators}
+    found = {k.name: list(mistakes(k, on_device)) for k in KINDS if k.name.startswith(tuple(wanted or ("",)))}
     print("\n".join(f"{name}: {'; '.join(wrong) or 'right'}" for name, wrong in found.items()))
     return int(any(found.values()))
 
