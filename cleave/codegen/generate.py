@@ -12,7 +12,8 @@ from cleave.codegen.team import members
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
 from cleave.ir.axis import Axis
-from cleave.ir.graph import Graph, Input, Output
+from cleave.ir.bind import dims_of_callers
+from cleave.ir.graph import Input, Output
 from cleave.ir.index import (
     Index,
     Max,
@@ -27,7 +28,6 @@ from cleave.ir.index import (
     maximum,
     minimum,
     show,
-    symbols_of,
 )
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
 from cleave.target import TARGETS
@@ -75,16 +75,8 @@ def generate(schedule: Schedule) -> OperatorSource:
         fixed=dict(schedule.bind),
         derived=tuple((c.symbol, c.length) for c in schedule.chunks),
         constraints=(*graph.constraints, *schedule.constraints),
-        dims=_dims(graph),
+        dims=dims_of_callers(graph),
     )
-
-
-def _dims(graph: Graph) -> tuple[Symbol, ...]:
-    """Symbols that a call may name: all but the count and the length of chunks, which the search made up."""
-    shapes = [n for b in (*graph.inputs, *graph.outputs) for n in b.shape]
-    made_up = {s for a in graph.axes if a.kind in ("outer", "inner") for s in symbols_of(a.extent)}
-    own = {s for n in (*shapes, *(a.extent for a in graph.axes if a.kind == "plain")) for s in symbols_of(n)}
-    return tuple(s for s in graph.symbols if s in own or s not in made_up)
 
 
 def _memory(schedule: Schedule) -> dict[str, Memory]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from cleave.errors import ShapeError
 from cleave.ir.dim import check_binding
 from cleave.ir.graph import Graph, Input
-from cleave.ir.index import Index, Pred, evaluate, evaluate_pred, indices_of, show, symbols_of
+from cleave.ir.index import Index, Pred, Symbol, evaluate, evaluate_pred, indices_of, show, symbols_of
 
 
 def bind_dims(g: Graph, shapes: Mapping[str, Sequence[int]], given: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -111,3 +111,11 @@ def _origin(g: Graph, shapes: Mapping[str, Sequence[int]], here: Input, extent: 
                 if other is extent:
                     return f", as axis {position} of input {buffer.name}"
     return ""
+
+
+def dims_of_callers(g: Graph) -> tuple[Symbol, ...]:
+    """Symbols that a call may name: all but the count and the length of chunks, which the search made up."""
+    shapes = [n for b in (*g.inputs, *g.outputs) for n in b.shape]
+    made_up = {s for a in g.axes if a.kind in ("outer", "inner") for s in symbols_of(a.extent)}
+    own = {s for n in (*shapes, *(a.extent for a in g.axes if a.kind == "plain")) for s in symbols_of(n)}
+    return tuple(s for s in g.symbols if s in own or s not in made_up)

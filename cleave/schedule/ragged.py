@@ -24,9 +24,10 @@ from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
 from cleave.ir.generic import Freed, Rewriting
-from cleave.ir.graph import Graph, Load, Reduce, walk
+from cleave.ir.graph import Graph, Reduce
 from cleave.ir.index import Atom, Index, Symbol, ceildiv, evaluate, index, maximum, minimum, of, show
-from cleave.ir.ragged import Lengths, Packing, Table, lengths, positions
+from cleave.ir.ragged import Lengths, Packing, Table
+from cleave.ir.tables import graph_lengths
 from cleave.schedule.clashes import fresh_name
 from cleave.tile.plan import Binding, Chunk
 from cleave.tile.program import Program
@@ -86,14 +87,6 @@ class Ragged:
         """Tiles of a grid axis in an average request."""
         extent = self.known.average(a.extent, _counts(self.graph))
         return index(1) if extent is None else ceildiv(extent, size)
-
-
-def graph_lengths(g: Graph) -> Lengths:
-    """What the tables of a graph hold."""
-    shapes = {b.name: b.shape for b in (*g.inputs, *g.outputs)}
-    loads = [(t.input, t.indices) for t in walk(*g.terms) if isinstance(t, Load)]
-    stored = [(o.name, o.indices) for o in g.outputs]
-    return lengths((a.extent for a in g.axes), positions([*loads, *stored], shapes))
 
 
 def _counts(g: Graph) -> dict[str, Index]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
-from cleave.ir.bind import bind_dims
+from cleave.ir.bind import bind_dims, dims_of_callers
 from cleave.ir.graph import Cast, Const, Graph, IndexValue, Load, Map, Reduce, Ref, TopK, Where, free
 from cleave.ir.index import Pred, evaluate, evaluate_pred, show_pred
 from cleave.ir.interp import Space, contract, load_value, pred_value, store
@@ -85,7 +85,9 @@ def schedule_dims(
     for name, value in schedule.bind.items():
         if (dims or {}).get(name, value) != value:
             raise ScheduleError(f"dim {name} = {(dims or {})[name]}: compiled for {value}", location=schedule.candidate)
-    placeholders = {c.symbol.name: c.symbol.minimum for c in schedule.chunks}
+    # chunk lengths come last; no kernel has one where a split is one chunk
+    made_up = set(schedule.graph.symbols) - set(dims_of_callers(schedule.graph))
+    placeholders = {s.name: s.minimum for s in made_up if s.name not in given}
     values = bind_dims(_without_constraints(schedule), shapes, {**given, **placeholders})
     for chunk in schedule.chunks:
         values[chunk.symbol.name] = int(evaluate(chunk.length, values))

@@ -23,6 +23,7 @@ from cleave.ir.graph import Graph, Output, axes_in
 from cleave.ir.index import axes_of, evaluate
 from cleave.ir.instance import footprint, greatest_extents
 from cleave.ir.op import FLOATS, round_to
+from cleave.ir.tables import draw_tables
 from cleave.verify.final import LIMIT
 from cleave.verify.instantiate import Data, draw_data
 from cleave.verify.metric import compare, graph_tolerance, least, magnitude
@@ -131,8 +132,9 @@ def _row_axis(s: Stored) -> Axis | None:
 def draw_rounded(
     g: Graph, dims: Mapping[str, int], rng: np.random.Generator, data: Data = Data.PLAIN
 ) -> dict[str, Array]:
-    """Inputs as an operator gets them: floats rounded to their storage type (bfloat16 as float32), flags, integers."""
-    drawn = draw_data(g, dims, data, rng)
+    """Inputs as an operator gets them: floats rounded to their storage type (bfloat16 as float32), flags, tables of
+    batches of requests."""
+    drawn = {**draw_data(g, dims, data, rng), **draw_tables(g, dims, rng)}
     out: dict[str, Array] = {}
     for i in g.inputs:
         array = np.asarray(drawn[i.name])
