@@ -27,7 +27,9 @@ class Constants:
                           modelled 1 to 3 us too slow without it, beside single ones
     wave_seconds          from the start of a block to its first tile, and from its last one to its end
     last_seconds          what a merge in the block that arrives last takes at least
-    last_bandwidth        what that block reads
+    last_trip_seconds     what a team of that block takes for the partials of a chunk at least: in merges of 24 to 64
+                          chunks 0.28 to 0.35 us with one team, with two 0.15 to 0.17 of all, with four 0.04 to 0.07
+    last_bandwidth        what a warp of that block reads: 30 chunks of 32 KB took 15 us longer than in a second launch
     meeting_seconds       what it takes longer if the blocks wait for one another, and divide the merge; the median of
                           88 timed schedules
     cluster_seconds       the barriers of a merge in a cluster
@@ -50,7 +52,8 @@ class Constants:
     early_seconds: float = 1.5e-6
     wave_seconds: float = 2.2e-6
     last_seconds: float = 1.35e-6
-    last_bandwidth: float = 40e9
+    last_trip_seconds: float = 0.3e-6
+    last_bandwidth: float = 16e9
     meeting_seconds: float = 4.5e-6
     cluster_seconds: float = 0.25e-6
     cluster_bandwidth: float = 25e9

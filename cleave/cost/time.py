@@ -94,7 +94,7 @@ def modelled(
         for name, value in terms.items():
             parts[name] = parts.get(name, 0.0) + value
     if merge in ONE_LAUNCH:
-        parts["merge"] = _merge_seconds(kernels[0][0], kernels[1][0], merge, chunks, c)
+        parts["merge"] = _merge_seconds(kernels[0], kernels[1][0], merge, chunks, c)
     parts["launch"] = _launch_seconds(len(launched), facts, c)
     total += parts["launch"] + parts.get("merge", 0.0)
     return Modelled(total * 1e6, {name: value * 1e6 for name, value in parts.items()})
@@ -106,14 +106,21 @@ def _launch_seconds(kernels: int, facts: Facts, c: Constants) -> float:
     return kernels * (facts.launch_seconds + c.ramp_seconds) - (kernels - 1) * early
 
 
-def _merge_seconds(partials: Work, joined: Work, merge: Merge, chunks: int, c: Constants) -> float:
+def _merge_seconds(first: tuple[Work, Binding], joined: Work, merge: Merge, chunks: int, c: Constants) -> float:
+    partials, binding = first
     if merge == "cluster":
         return c.cluster_seconds + partials.stored_bytes / max(partials.blocks, 1) / c.cluster_bandwidth
     tiles = max(partials.blocks // chunks, 1)
-    alone = joined.loaded_bytes / tiles / c.last_bandwidth
+    most, size = chunks * joined.longest, joined.loaded_bytes / tiles * joined.longest  # the request with most chunks
     if merge == "last-arriving":
-        return c.last_seconds + alone
-    return c.last_seconds + c.meeting_seconds + alone / max(min(chunks, joined.blocks // tiles), 1)
+        return c.last_seconds + _joining_seconds(binding, size, most, c)
+    share = max(min(chunks, joined.blocks // tiles), 1)
+    return c.last_seconds + c.meeting_seconds + _joining_seconds(binding, size / share, most, c)
+
+
+def _joining_seconds(binding: Binding, size: float, chunks: float, c: Constants) -> float:
+    """Partials of one tile, read chunk by chunk by the teams of a block, which take turns."""
+    return max(chunks * c.last_trip_seconds / binding.teams, size / (binding.warps * c.last_bandwidth))
 
 
 def resident_blocks(work: Work, binding: Binding, facts: Facts) -> int:

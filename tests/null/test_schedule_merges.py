@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import cleave
 from cleave import nn, ops
+from cleave.candidate import load_candidates
 from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
@@ -18,6 +21,9 @@ from cleave.target import Target
 from cleave.tile.interp import run_schedule
 from cleave.tile.plan import Merge, Schedule
 from tests.null.searched import searched
+
+DECODE = Path(__file__).parents[2] / "experiments" / "e04_decode" / "candidates" / "attention.json"
+H200 = Target("sm_90a")
 
 
 @pytest.mark.parametrize("merge", [None, "second-launch", "last-arriving"])
@@ -69,3 +75,18 @@ def test_kernels_of_one_operator_say_when_the_next_may_begin_and_wait_for_the_on
     assert own[1].startswith(waits) and begins not in own[1] and second.waits
     for made in compile_many([(k, arch) for k in (first, second) for arch in k.architectures]):
         assert not isinstance(made, Failed), made
+
+
+@pytest.mark.parametrize(("teams", "chunk_seconds"), [(1, 0.3e-6), (4, 0.075e-6)])
+def test_a_block_that_merges_alone_takes_its_time_for_every_chunk(teams: int, chunk_seconds: float) -> None:
+    """Few rows: its teams read the partials of one chunk each at a time."""
+    bind = {"b": 1, "kv_heads": 8, "group": 4, "s": 1, "d": 128, "e": 128, "t": 8192}
+    skeleton = "cta-ring" if teams == 1 else "warp-ring"
+    c = next(c for c in load_candidates(DECODE) if [s.base for s in c.splits] == ["t"])
+    seconds: list[float] = []
+    for count in (16, 64):
+        plans = schedule(c, H200, bind, merge="last-arriving", split={"t": count}, skeleton=skeleton, keep=8)
+        plan = next(p for p in plans if p.kernels[0].binding.teams == teams and p.kernels[0].binding.warps == teams)
+        assert plan.modelled is not None
+        seconds.append(1e-6 * plan.modelled.terms["merge"])
+    assert seconds[1] - seconds[0] == pytest.approx(48 * chunk_seconds, rel=0.05)
