@@ -117,7 +117,8 @@ def round_to(value: Array, dtype: str) -> Array:
     if dtype == "float64":
         return value
     if dtype == "bfloat16":
-        single = np.asarray(value, dtype=np.float32)  # of rank 0 too
+        with np.errstate(over="ignore"):
+            single = np.asarray(value, dtype=np.float32)  # of rank 0 too
         bits = single.view(np.uint32)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
         return np.where(np.isfinite(single), rounded.view(np.float32), single).astype(np.float64)

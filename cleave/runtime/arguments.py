@@ -10,6 +10,7 @@ Every message names the input and the axis as the user does, the value, and what
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from operator import index as as_integer
 from typing import Any
@@ -279,14 +280,21 @@ def span(array: ArrayView) -> tuple[int, int]:
 def as_declared(buffer: Buffer, value: Any) -> Any:
     """A Python number for an input without axes -> an array of the declared dtype, rounded; all else as it is.
 
-    Errors: a fraction, or a number that is too large, for an integer input.
+    What is too large for a float is infinite, an integer too. Errors: a fraction, or a number that is too large, for an integer input.
     """
     if buffer.shape or type(value) not in (bool, int, float):
         return value
     if buffer.dtype in ("float16", "bfloat16", "float32", "float64"):
-        return round_to(np.asarray(float(value)), buffer.dtype).astype(numpy_dtype(buffer.dtype))
+        return round_to(np.asarray(_float(value)), buffer.dtype).astype(numpy_dtype(buffer.dtype))
     with np.errstate(invalid="ignore"), contextlib.suppress(OverflowError):
         made = np.asarray(value).astype(buffer.dtype)
         if made == value:
             return made
     raise ArgumentError(f"{value!r} is no {buffer.dtype}", location=f"input {buffer.name}")
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # of an integer beyond 2**1024
+        return math.inf if value > 0 else -math.inf

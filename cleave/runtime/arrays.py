@@ -110,6 +110,8 @@ def view(location: str, array: Any, from_dlpack: Callable[[Any], Any] | None = N
 
 
 def _of_numpy(location: str, array: np.ndarray[Any, Any]) -> ArrayView:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentError("masked arrays are not supported", location=location)
     dtype = array.dtype
     name = "bfloat16" if dtype.name == "bfloat16" else _DTYPES.get(dtype.newbyteorder("=").str, "")
     if not name or dtype.name == "void16":

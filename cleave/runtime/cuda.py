@@ -202,8 +202,8 @@ def empty(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def to_device(array: np.ndarray[Any, Any], stream: int) -> DeviceMemory:
-    """Copy a host array, in C order."""
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    """Copy a host array, in C order and the machine's order of bytes."""
+    flat = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(-1).view(np.uint8)
     memory = allocate(flat.nbytes, zeroed=False, stream=stream)
     if flat.nbytes:
         with on_stream(stream):

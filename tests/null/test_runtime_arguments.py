@@ -1,5 +1,6 @@
 """Arguments of compiled operators: names, dtypes, dims, strides, and what a call launches. No GPU: arrays are fakes."""
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -88,6 +89,18 @@ def test_host_array_counts_as_contiguous_because_it_is_copied():
     assert found.on_host and found.strides == (4, 1)
 
 
+def test_a_host_array_is_copied_in_the_machines_order_of_bytes(monkeypatch):
+    taken = []
+    owner = type("Owner", (), {"set": lambda _, flat: taken.append(flat.view(np.float16).tolist())})()
+    monkeypatch.setattr(cuda, "allocate", lambda size, **_: cuda.DeviceMemory(1, size, owner))
+    monkeypatch.setattr(cuda, "on_stream", lambda _: contextlib.nullcontext())
+    for dtype in ("<f2", ">f2"):
+        array = np.asarray([[1.0, 2.0], [3.0, -4.0]], dtype).T
+        assert view("x", array).dtype == "float16"
+        cuda.to_device(array, 0)
+    assert taken == [[1.0, 3.0, 2.0, -4.0]] * 2
+
+
 def test_torch_tensor_is_read_through_its_attributes():
     found = view("x", Tensor(np.zeros((3, 5), np.float16).T, dtype="bfloat16"))
     assert (found.shape, found.strides, found.dtype, found.device) == ((5, 3), (1, 5), "bfloat16", 1)
@@ -102,6 +115,8 @@ def test_torch_tensor_is_read_through_its_attributes():
         (Tensor(np.zeros(2, np.float16), device="cpu"), "input q: the tensor is on cpu; move it to the GPU (.cuda())"),
         (np.zeros(2, np.complex64), "input q: dtype complex64; kernels have bfloat16, bool, float16, float32, float64, "
          "int32, int64"),
+        (np.ma.array([1.0, 2.0], np.float16, mask=[0, 1]), "input q: masked arrays are not supported"),
+        (np.ma.masked, "input q: masked arrays are not supported"),
         (DeviceArray(np.zeros(2, np.int8)), "input q: dtype |i1; kernels have bfloat16, bool, float16, float32, "
          "float64, int32, int64"),
     ],

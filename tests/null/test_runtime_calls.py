@@ -9,6 +9,7 @@ import pytest
 
 from cleave.errors import ArgumentError, LaunchError
 from cleave.ir.dim import dims
+from cleave.ir.op import round_to
 from cleave.kernel import (
     Buffer,
     Compiled,
@@ -298,6 +299,21 @@ def test_t04_numbers_are_what_the_input_declares(gpu, value, message):
     )
     with pytest.raises(ArgumentError, match=f"^input n: {message}$"):
         executable(operator)(value, k=3)
+
+
+def test_a_number_beyond_every_float_is_infinite(gpu, monkeypatch):
+    got = []
+    monkeypatch.setitem(gpu.kernels, "plain", ("Qf", lambda _, y, a: got.append(a)))
+    parameters = (pointer("y", writable=True), number("a", "float32", Scalar("a")))
+    kernel = KernelSource("text", "plain", parameters, 64, 0, (K,), ("sm_80",), "test")
+    operator = OperatorSource(
+        "plain", (Buffer("a", "float32", ()),), (Buffer("y", "float32", (K,), ("k",)),), (), (kernel,)
+    )
+    f = executable(operator)
+    for value in (1, 2**2000, -(2**2000), 1e300, 2**128, 0.5):
+        f(value, out=Quick(aligned((3,))), k=3)
+    assert got == [1, np.inf, -np.inf, np.inf, np.inf, 0.5]
+    assert round_to(np.asarray(1e300), "bfloat16") == np.inf
 
 
 def test_numbers_for_half_precision_inputs_are_rounded(gpu, monkeypatch):
