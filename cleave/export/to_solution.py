@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cleave.errors import GraphError
+from cleave.ir.definition import check_array
 from cleave.tile.plan import Schedule
 from cleave.tile.saved import save_schedules
 
@@ -46,7 +47,7 @@ def to_solution(
     ``to_solution(cleave.schedule(candidate, target, bind)[0], definition)``, or the ``schedule`` that ``cleave.tune``
     found: what runs there is what was chosen here. Outputs are the last arguments, in the order of the definition; the
     log-sum-exp of a row that sees no key is -5e4 there (cleave itself gives -inf). Errors (GraphError): inputs or
-    outputs that are not those of the schedule.
+    outputs that are not those of the schedule, by name, number, dtype, rank or fixed extents.
     """
     title, graph = str(definition["name"]), schedule.graph
     ours, theirs = [i.name for i in graph.inputs], list(definition["inputs"])
@@ -56,7 +57,11 @@ def to_solution(
     if len(outputs) != len(graph.outputs):
         have = ", ".join(o.name for o in graph.outputs)
         raise GraphError(f"outputs {', '.join(outputs)}: the schedule has {have}", location=title)
-    named = zip(outputs, graph.outputs, strict=True)
+    named = list(zip(outputs, graph.outputs, strict=True))
+    for i in graph.inputs:
+        check_array(definition, "input", i.name, i)
+    for n, o in named:
+        check_array(definition, "output", n, o)
     after = "".join(f"    {n}.clamp_(min={DEAD_LSE})\n" for n, o in named if o.name == "lse")
     program = _PROGRAM.format(
         name=title, schedule=SCHEDULE, inputs=", ".join(ours), outputs=", ".join(outputs), after=after

@@ -12,20 +12,20 @@ https://github.com/flashinfer-ai/flashinfer-bench
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from cleave.errors import GraphError, SavedFileError
-from cleave.frontend.spec import fixed_value
+from cleave.ir.definition import Definition, check_array, value_of
 from cleave.ir.generic import fixed_graph
 from cleave.ir.graph import Graph
-from cleave.ir.index import Index, show
 from cleave.nn.paged import mla_paged_decode, mla_paged_prefill, paged_decode, paged_prefill, ragged_prefill
 
-Definition: TypeAlias = Mapping[str, Any]
 PARTS = ("name", "op_type", "axes", "inputs", "outputs")
 SCALE = "sm_scale"
+_NOT_CAUSAL = re.compile(r"(?<![a-z])(non|not|no|without|un)[\s_-]*causal|causal\W*[:=]\W*(false|none|0)")
 
 
 def from_definition(source: str | Path | Definition) -> Graph:
@@ -38,12 +38,12 @@ def from_definition(source: str | Path | Definition) -> Graph:
     definition = read_definition(source)
     name = str(definition["name"])
     kind = str(definition["op_type"])
-    family = next((f for f in _BUILDERS if kind == f or kind.startswith(f"{f}_")), None)
+    family = next((f for f in _BUILDERS if re.fullmatch(f"{f}(_decode|_prefill)?(_causal)?", kind)), None)
     if family is None:
         raise GraphError(f"op_type {kind!r}: allowed are {', '.join(_BUILDERS)}", location=name)
     try:
         made = _BUILDERS[family](_Shapes(definition))
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise GraphError(f"an input of {family} is missing or has another rank: {error}", location=name) from None
     _check_inputs(made, definition)
     return made
@@ -94,17 +94,12 @@ class _Shapes:
         return "qo_indptr" in self.inputs
 
     def masked(self) -> dict[str, bool]:
-        """Prefill is causal where the definition speaks of it: shapes don't show it."""
-        said = " ".join(str(self.definition.get(part, "")) for part in ("name", "tags", "description", "reference"))
-        return {"causal": "causal" in said.lower()}
-
-
-def value_of(definition: Definition, axis: object) -> int | None:
-    """The value of a constant axis."""
-    known = definition["axes"].get(axis)
-    if known is None:
-        raise GraphError(f"axis {axis!r} is in no list of axes", location=str(definition["name"]))
-    return int(known["value"]) if known.get("type") == "const" else None
+        """Prefill is causal where the definition says so: shapes don't show it, and its name counts most."""
+        for part in ("name", "op_type", "tags", "description", "reference"):
+            said = str(self.definition.get(part)).lower()
+            if "causal" in said:
+                return {"causal": _NOT_CAUSAL.search(said) is None}
+        return {"causal": False}
 
 
 def _heads(x: _Shapes, keys: str) -> dict[str, int]:
@@ -144,25 +139,11 @@ _BUILDERS: dict[str, Callable[[_Shapes], Graph]] = {
 
 def _check_inputs(g: Graph, definition: Definition) -> None:
     """Inputs of the graph and of the definition are the same, in one order."""
-    given: Mapping[str, Any] = definition["inputs"]
-    ours = [i.name for i in g.inputs]
-    if list(given) != ours:
+    given, ours = list(definition["inputs"]), [i.name for i in g.inputs]
+    if given != ours:
         raise GraphError(f"inputs {', '.join(given)}: {', '.join(ours)} are expected", location=str(definition["name"]))
     for i in g.inputs:
-        where = f"{definition['name']}, input {i.name}"
-        if given[i.name]["dtype"] != i.dtype:
-            raise GraphError(f"dtype {given[i.name]['dtype']}, {i.dtype} is expected", location=where)
-        axes: Sequence[object] = given[i.name]["shape"] or ()
-        if len(axes) != len(i.shape):
-            raise GraphError(f"rank {len(axes)}, [{', '.join(map(show, i.shape))}] is expected", location=where)
-        for axis, extent in zip(axes, i.shape, strict=True):
-            _check_extent(value_of(definition, axis), extent, where)
-
-
-def _check_extent(value: int | None, extent: Index, where: str) -> None:
-    fixed = fixed_value(extent)
-    if value is not None and fixed is not None and value != fixed:
-        raise GraphError(f"extent {value}, {fixed} is expected", location=where)
+        check_array(definition, "input", i.name, i)
 
 
 __all__ = ["from_definition", "read_definition"]

@@ -53,9 +53,14 @@ def variants(
 def _listed(
     candidates: Iterable[Candidate], shapes: Iterable[Mapping[str, int]], most: int
 ) -> tuple[list[Candidate], list[Mapping[str, int]]]:
-    if isinstance(candidates, Candidate) or isinstance(shapes, Mapping):
+    listed = all(isinstance(x, Iterable) and not isinstance(x, Mapping) for x in (candidates, shapes))  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not listed:
         raise ScheduleError("candidates and shapes: a list of each is expected")
     cs, dims_of = list(candidates), list(shapes)
+    for found, kind, what in ((cs, Candidate, "a candidate"), (dims_of, Mapping, "a shape as dims by name")):
+        other = next((x for x in found if not isinstance(x, kind)), None)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if other is not None:
+            raise ScheduleError(f"{other!r}: {what} is expected")
     if not cs or not dims_of:
         raise ScheduleError(f"{len(cs)} candidates and {len(dims_of)} shapes: allowed is at least one of each")
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:  # pyright: ignore[reportUnnecessaryIsInstance]

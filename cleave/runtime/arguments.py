@@ -280,7 +280,8 @@ def span(array: ArrayView) -> tuple[int, int]:
 def as_declared(buffer: Buffer, value: Any) -> Any:
     """A Python number for an input without axes -> an array of the declared dtype, rounded; all else as it is.
 
-    What is too large for a float is infinite, an integer too. Errors: a fraction, or a number that is too large, for an integer input.
+    What is too large for a float is infinite, an integer too. Errors: a fraction, or a number that is too large, for
+    an integer input.
     """
     if buffer.shape or type(value) not in (bool, int, float):
         return value

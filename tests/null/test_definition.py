@@ -179,12 +179,51 @@ ALLOWED = "allowed are gqa_paged, gqa_ragged, mla_paged, mla_ragged"
             ),
             "decode, input v_cache: extent 32, 128 is expected",
         ),
+        (changed(lambda d: d.update(axes=["batch_size"])), "decode: axis 'num_qo_heads' is in no list of axes"),
+        (
+            changed(lambda d: d["axes"].update(num_kv_heads=4)),
+            "decode: axis num_kv_heads is 4: its type has to be const or var",
+        ),
+        *(
+            (
+                changed(lambda d, value=value: d["axes"].update(num_kv_heads={"type": "const", "value": value})),
+                f"decode: axis num_kv_heads = {value!r}: an integer from 1 is expected",
+            )
+            for value in (0, -4, 4.5, "4", True, None)
+        ),
+        (
+            changed(
+                lambda d: (
+                    d["axes"].update(wide={"type": "var"}),
+                    d["inputs"]["v_cache"].update(shape=["num_pages", "page_size", "num_kv_heads", "wide"]),
+                )
+            ),
+            "decode, input v_cache: axis wide varies, 128 is expected",
+        ),
+        (changed(lambda d: d.update(op_type="gqa_paged_window")), f"decode: op_type 'gqa_paged_window': {ALLOWED}"),
     ],
 )
 def test_definitions_that_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(CleaveError) as caught:
         nn.from_definition(given)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("said", "causal"),
+    [
+        ({"name": "prefill"}, False),
+        ({"name": "prefill_causal", "description": "queries that are not causal are another definition's"}, True),
+        ({"name": "prefill_noncausal"}, False),
+        ({"name": "prefill", "tags": ["mask:causal"]}, True),
+        ({"name": "prefill", "description": "Non-causal attention"}, False),
+        ({"name": "prefill", "reference": "return attended(q, k, v, is_causal=False)"}, False),
+        ({"name": "prefill", "reference": "return attended(q, k, v, causal=True)"}, True),
+    ],
+)
+def test_whether_prefill_is_causal_is_said_in_words(said: dict[str, Any], *, causal: bool) -> None:
+    expected = nn.paged_prefill(causal=causal, kv_heads=4, group=8, d=128, page=1, **GIVEN)
+    assert graph_hash(nn.from_definition({**gqa(4, "prefill"), **said})) == graph_hash(expected)
 
 
 def test_a_file_that_is_no_definition(tmp_path: Path) -> None:
@@ -246,3 +285,20 @@ def test_a_solution_of_another_definition_is_refused() -> None:
     del given["outputs"]["lse"]
     with pytest.raises(CleaveError, match=r"decode: outputs output: the schedule has out, lse"):
         to_solution(schedule, given)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (gqa(8, "decode"), "decode, input k_cache: extent 8, 4 is expected"),
+        (changed(lambda d: d["inputs"]["q"].update(dtype="float16")), "input q: dtype float16, bfloat16 is expected"),
+        (
+            changed(lambda d: d.update(outputs=dict(reversed(d["outputs"].items())))),
+            "decode, output lse: dtype float32, bfloat16 is expected",
+        ),
+    ],
+)
+def test_a_solution_that_does_not_fit_its_definition_is_refused(other: dict[str, Any], message: str) -> None:
+    schedule = scheduled(nn.from_definition(gqa(4, "decode")), b=2, num_kv_indices=7, num_pages=9)
+    with pytest.raises(CleaveError, match=message):
+        to_solution(schedule, other)

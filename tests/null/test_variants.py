@@ -145,6 +145,8 @@ def test_the_one_that_asks_least_stands_behind_the_last() -> None:
         (0, [], 4, "1 candidates and 0 shapes: allowed is at least one of each"),
         (None, [{"m": 1}], 4, "0 candidates and 1 shapes"),
         (0, {"m": 1}, 4, "a list of each is expected"),
+        (0, None, 4, "a list of each is expected"),
+        (0, [16], 4, "16: a shape as dims by name is expected"),
         (0, [{"m": 1}], 0, "0 variants: an integer from 1 is expected"),
         (0, [{"m": 1}], 2.5, "2.5 variants: an integer from 1 is expected"),
         (1, [{"m": 1}], 4, "candidates of matmul and swiglu: they have to be of one graph"),
