@@ -35,13 +35,16 @@ def check_tables(
 
     Errors: pointers that do not begin with 0, fall, or end beyond the table or array that they point into; a page that
     the cache lacks; a last page of a request with other than 1 to ``page`` keys; tables of different requests; a table
-    of another name, or one that pages of several keys need and that is missing; what 32 bits do not hold.
+    of another name, or one that pages of several keys need and that is missing; what 32 bits do not hold: numbers, and
+    all keys of all requests; an extent that is no integer.
     """
     unknown = next((name for name in tables if name not in _NAMES), None)
     if unknown is not None:
         raise ArgumentError(f"table {unknown!r}: allowed are {', '.join(_NAMES)}", location="tables")
-    if isinstance(page, bool) or not isinstance(page, Integral) or page < 1:
-        raise ArgumentError(f"page {page!r}: an integer from 1 is expected", location="tables")
+    _integer("page", page, 1)
+    for name, extent in (("num_pages", num_pages), ("total_q", total_q), ("total_kv", total_kv)):
+        if extent is not None:
+            _integer(name, extent, 0)
     found = {name: _integers(name, table) for name, table in tables.items()}
     if page > 1 and "kv_last_page_len" not in found:
         raise ArgumentError(f"table kv_last_page_len is missing, of pages of {page} keys", location="tables")
@@ -50,6 +53,8 @@ def check_tables(
     queries = _pointers(found, "qo_indptr", total_q)
     if pages is None:
         raise ArgumentError("table kv_indptr is missing", location="tables")
+    most = (2**31 - 1) // page
+    _refuse_first(pages > most, pages, "kv_indptr", f"<= {most}, pages of {page} keys in all")
     if queries is not None and len(queries) != len(pages):
         raise ArgumentError(f"{len(queries) - 1} requests, kv_indptr has {len(pages) - 1}", location="table qo_indptr")
     if ids is not None:
@@ -58,8 +63,15 @@ def check_tables(
     _check_last_pages(found.get("kv_last_page_len"), np.diff(pages), page)
 
 
+def _integer(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ArgumentError(f"{name} {value!r}: an integer from {least} is expected", location="tables")
+
+
 def _integers(name: str, table: Any) -> Table:
     """Of an empty list NumPy would make floats."""
+    if isinstance(table, np.ma.MaskedArray):
+        raise ArgumentError("masked arrays are not supported", location=f"table {name}")
     try:
         array: NDArray[Any] = np.asarray(table) if np.size(table) else np.asarray(table, dtype=np.int64)
     except ValueError:

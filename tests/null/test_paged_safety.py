@@ -182,6 +182,7 @@ def check(case: str, x: Arrays) -> None:
         ({"kv_indptr": [0, 1], "kv_last_page_len": [1, 1]}, "table kv_last_page_len: 2 requests, kv_indptr has 1"),
         ({"qo_indptr": [0, 1]}, "tables: table kv_indptr is missing"),
         ({"kv_indptr": [[0, 1]]}, "table kv_indptr: shape (1, 2) of int64, expected one axis of integers"),
+        ({"kv_indptr": np.ma.array([0, 1], mask=[0, 1])}, "table kv_indptr: masked arrays are not supported"),
     ],
 )
 def test_what_the_host_says_of_tables(tables: Mapping[str, Any], message: str) -> None:
@@ -197,6 +198,15 @@ def test_batches_without_requests_or_keys_are_right_and_pages_need_their_table()
         nn.check_tables({"kv_indptr": [0, 1], "kv_indices": [0]}, page=16)
     with pytest.raises(ArgumentError, match="-1 at 0, allowed is 0 <= page < 2147483648"):
         nn.check_tables({"kv_indptr": [0, 1], "kv_indices": [-1]})
+    long = {"kv_indptr": [0, 2**24, 2**25], "kv_last_page_len": [1, 1]}
+    nn.check_tables(long, page=63)
+    with pytest.raises(ArgumentError, match="33554432 at 2, allowed is <= 33554431, pages of 64 keys in all"):
+        nn.check_tables(long, page=64)
+    extents: list[Any] = [-1, "9", True, float("nan")]
+    for extent in extents:
+        for name in ("num_pages", "total_q", "total_kv"):
+            with pytest.raises(ArgumentError, match=f"{name} {extent!r}: an integer from 0 is expected"):
+                nn.check_tables({"kv_indptr": [0]}, **{name: extent})
     for page in (0, -3, "16", True, 1.5):
         with pytest.raises(ArgumentError, match=f"page {page!r}: an integer from 1 is expected"):
             nn.check_tables({"kv_indptr": [0]}, page=page)  # type: ignore[arg-type]
