@@ -20,6 +20,7 @@ from cleave.ir.graph import Graph, Output, axes_in
 from cleave.ir.index import evaluate
 from cleave.ir.instance import below, footprint, greatest_extents, shape_of
 from cleave.ir.op import FLOATS
+from cleave.ir.tables import draw_tables
 from cleave.verify.borders import border_positions, conditions
 from cleave.verify.instantiate import Chunks, Data, Sizes, draw_data, floats, split_values
 from cleave.verify.metric import (
@@ -237,7 +238,8 @@ def _check_memory(s: Stored, inputs: Mapping[str, Any], dims: Mapping[str, int],
 def _drawn_inputs(
     g: Graph, dims: Mapping[str, int], data: tuple[float, float], rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Inputs that cost no memory; integer inputs are real arrays, since their values have to fit one another."""
+    """Inputs that cost no memory; integer inputs are real arrays, since their values have to fit one another, tables
+    as callers give them: what a candidate reads beyond a request is then in its inputs, too."""
     out: dict[str, Any] = {}
     for i in g.inputs:
         shape = shape_of(i, dims)
@@ -247,7 +249,7 @@ def _drawn_inputs(
         elif i.dtype == "bool":
             out[i.name] = materialised(Drawn(shape, seed, dtype=np.dtype(np.bool_)))
     rest = Graph(g.name, tuple(i for i in g.inputs if i.name not in out), g.outputs, g.constraints)
-    return {**out, **draw_data(rest, dims, Data.PLAIN, rng)}
+    return {**out, **draw_data(rest, dims, Data.PLAIN, rng), **draw_tables(g, dims, rng)}
 
 
 def _has_integers(g: Graph) -> bool:
