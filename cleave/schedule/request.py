@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     MadeKey = tuple[Piece, int, int | None]
 
+MOST = 2**31 - 1
+"""Values of dims that kernels count in 32 bits."""
+
 
 @dataclass(frozen=True)
 class Forced:
@@ -180,6 +183,8 @@ def _check_mma(c: Candidate, target: Target, forced: Forced, skeletons: tuple[Sk
 
 def _bound_dims(c: Candidate, bind: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """The representative shape and the fixed values; symbols of splits are not the caller's to bind."""
+    if not isinstance(bind, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ScheduleError(f"bind {bind!r}: values of dims by name are expected", location=c.name)
     ours = {n for s in c.splits for n in (s.count, s.chunk)}
     known = {s.name: s for s in (*c.origin.symbols, *c.graph.symbols) if s.name not in ours}
     for name in bind:
@@ -193,6 +198,8 @@ def _bound_dims(c: Candidate, bind: Mapping[str, int]) -> tuple[dict[str, int], 
             raise ScheduleError(f"dim {name} has no value: bind it ({name}=...)", location=c.name)
         if name in bind:
             check_binding(symbol, bind[name])
+            if bind[name] > MOST:
+                raise ScheduleError(f"dim {name} = {bind[name]}: allowed is at most {MOST}", location=c.name)
     return {n: v for n, v in bind.items() if n not in fixed}, fixed
 
 
