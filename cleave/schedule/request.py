@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     MadeKey = tuple[Piece, int, int | None]
 
-MOST = 2**31 - 1
-"""Values of dims that kernels count in 32 bits."""
-
 
 @dataclass(frozen=True)
 class Forced:
@@ -198,8 +195,6 @@ def _bound_dims(c: Candidate, bind: Mapping[str, int]) -> tuple[dict[str, int], 
             raise ScheduleError(f"dim {name} has no value: bind it ({name}=...)", location=c.name)
         if name in bind:
             check_binding(symbol, bind[name])
-            if bind[name] > MOST:
-                raise ScheduleError(f"dim {name} = {bind[name]}: allowed is at most {MOST}", location=c.name)
     return {n: v for n, v in bind.items() if n not in fixed}, fixed
 
 

@@ -29,8 +29,8 @@ H200 = Target("sm_90a")
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 FILES = sorted(EXPERIMENTS.glob("e0[124]_*/candidates/*.json"))
 FOLDERS = ("e01_ablation", "e02_dynamic", "e04_decode")
-DRAWN = 3
-"""Files of each folder that a run looks at, other ones in every run."""
+DRAWN = 1
+"""Files of each folder that a run looks at, another one in every run."""
 EACH = 8
 """Plans of a candidate, as different as there are."""
 SKELETONS = ("cta-ring", "warp-ring", "specialised")

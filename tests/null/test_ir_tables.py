@@ -60,7 +60,7 @@ def test_every_schedule_is_compared_with_its_graph(name: str) -> None:
     shape = {s.name: DIMS[s.name] for s in g.symbols if s.value is None}
     compared = 0
     for c in searched(g).candidates:
-        for plan in schedule(c, Target("sm_90a"), shape, keep=2):
+        for plan in schedule(c, Target("sm_90a"), shape, keep=1):
             found = check_tile_program(plan, c.origin, seed=Config().seed)
             assert found.outcome is Outcome.PASSED, f"{c.name}: {found}"
             compared += 1

@@ -83,8 +83,7 @@ def test_requests_of_any_length_are_right_under_one_plan(merge: Merge, rng: np.r
         assert_right(check_schedule(other), x, REFERENCES["paged_decode"](x))
 
 
-@pytest.mark.parametrize("skeleton", ["warp-ring", "cta-ring"])
-@pytest.mark.parametrize("page", [1, 16])
+@pytest.mark.parametrize(("skeleton", "page"), [("warp-ring", 1), ("cta-ring", 16)])
 def test_a_row_that_a_table_places_is_tested_once_for_keys_and_values(
     skeleton: str, page: int, rng: np.random.Generator
 ) -> None:

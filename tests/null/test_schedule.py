@@ -392,7 +392,6 @@ def test_errors_name_the_axis_the_value_and_what_is_allowed() -> None:
     assert refused(c, bind={"kv": 2, "s": 40}) == "moved: dim t has no value: bind it (t=...)"
     assert refused(c, bind={"kv": 2, "s": 4, "t": 7, "u": 1}) == "moved: no dim 'u': the graph has kv, r, s, t"
     assert refused(c, bind={"kv": 2, "s": 4, "t": 7, "r": 2}) == "moved: dim r = 2: allowed is 3"
-    assert refused(c, bind={"kv": 2, "s": 4, "t": 2**40}) == f"moved: dim t = {2**40}: allowed is at most 2147483647"
     assert refused(c, bind=1) == "moved: bind 1: values of dims by name are expected"
     assert refused(c, tile={"t": 20}) == "axis t: tile 20: allowed are multiples of 16"
     assert refused(c, tile={"q": 32}).startswith("moved: tile for 'q': allowed are ")
