@@ -32,8 +32,8 @@ def variants(
 
     ``f = cleave.emit(cleave.variants(result.candidates, target, [{"m": 1}, {"m": 64}, {"m": 4096}]))`` compiles all of
     them at its first need; every later call, of any shape, runs the one that its dims pick. ``print(variants)`` shows
-    the rule. Errors (ScheduleError): no shape or candidate, candidates of different
-    graphs, fewer than one variant, no schedule that runs at all shapes.
+    the rule. Errors (ScheduleError): no shape or candidate, candidates of different graphs, fewer than one variant, no
+    schedule that runs at all shapes.
     """
     cs, dims_of = _listed(candidates, shapes, most)
     tried, why = dict[object, Schedule](), dict[str, None]()

@@ -22,7 +22,8 @@ from cleave.errors import CleaveError
 from cleave.export import to_solution
 from cleave.records import Outcome, Record
 from cleave.target import Target
-from cleave.tune.plan import Made, Request, chosen_of, prepared
+from cleave.tune.plan import Made, Request
+from cleave.tune.plan import plan as planned
 from experiments.e02_dynamic import dataset
 from experiments.e02_dynamic.bench import Laboratory
 from experiments.e02_dynamic.config import CANDIDATES, TARGET
@@ -66,12 +67,8 @@ def plan(pool: Executor, operators: Sequence[str]) -> list[Tried]:
     every, target = points(), Target(TARGET)
     candidates = [load_candidates(CANDIDATES / f"{name}.json") for name in operators]
     shapes = [middle(every, name).dims for name in operators]
-    chosen = chosen_of(pool, [Request(c, target, dims, 1) for c, dims in zip(candidates, shapes, strict=True)])
-    made = [[pool.submit(prepared, s) for s in c.schedules] for c in chosen]
-    return [
-        Tried(name, tuple(f.result() for f in futures), c.refused)
-        for name, futures, c in zip(operators, made, chosen, strict=True)
-    ]
+    wanted = [Request(c, target, dims, 1) for c, dims in zip(candidates, shapes, strict=True)]
+    return [Tried(n, x.tried, x.refused) for n, x in zip(operators, planned(pool, wanted), strict=True)]
 
 
 def in_rounds(plans: Sequence[Tried], chosen: Sequence[Point]) -> list[tuple[Point, Tried]]:

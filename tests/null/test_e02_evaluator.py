@@ -26,6 +26,7 @@ from cleave.ir.hash import graph_hash
 from cleave.records import Outcome
 from cleave.runtime.watchdog import Outcome as Ended
 from cleave.runtime.watchdog import classify
+from cleave.tune import plan as tune_plan
 from cleave.tune.plan import Chosen, Made
 from experiments.e02_dynamic import dataset
 from experiments.e02_dynamic.bench import Laboratory
@@ -128,8 +129,8 @@ def test_the_schedule_that_the_model_likes_best_is_taken(monkeypatch: pytest.Mon
         asked.extend(requests)
         return [Chosen((), {}, ("refused",)), *(Chosen((f"of {r.dims}",), {}) for r in requests[1:])]  # type: ignore[arg-type]
 
-    monkeypatch.setattr(part, "chosen_of", chosen_of)
-    monkeypatch.setattr(part, "prepared", lambda s: s)
+    monkeypatch.setattr(tune_plan, "chosen_of", chosen_of)
+    monkeypatch.setattr(tune_plan, "prepared", lambda s: s)
     monkeypatch.setattr(part, "find_spec", lambda name: object())
     found = part.plan(Here(), list(OPERATORS))  # type: ignore[arg-type]
     assert [r.dims for r in asked] == [middle(POINTS, name).dims for name in OPERATORS]
