@@ -21,6 +21,11 @@ ParameterKind = Literal["pointer", "int32", "int64", "float32", "tensor_map"]
 Layout = Literal["contiguous", "rows", "strided"]
 
 
+MOST_SPREAD = 2
+"""Blocks of a cluster up to which every multiprocessor can have one of a grid as large as the device: they come in
+pairs, and clusters of more do not fill all groups of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pointer:
     """The address of an input, an output or a workspace."""

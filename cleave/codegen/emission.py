@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
 from cleave.codegen.layout import ALLOWED, ClusterPart, Fragment, Layout
+from cleave.codegen.order import Order
 from cleave.codegen.team import Team, part_of_block, warpgroup, whole_block
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
@@ -198,6 +199,7 @@ class Emission:
     repeats    loops around what is written now that may run several times
     narrow     axes of loops of which threads that share a row take so many elements a trip, instead of a tile
     named      C++ names of what the block has read from tables, or computed from that
+    order      what the kernel's text has said to those before and after it
     """
 
     program: Program
@@ -235,6 +237,7 @@ class Emission:
     repeats: int = 0
     narrow: dict[Axis, int] = field(default_factory=dict[Axis, int])
     named: dict[Atom, str] = field(default_factory=dict[Atom, str])
+    order: Order = field(default_factory=Order)
 
     def __post_init__(self) -> None:
         self.team: Team = whole_block(self.binding)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from cleave.codegen import alone, cluster, grid, merge, prelude, ring, row, specialised, warpgroup
+from cleave.codegen import alone, cluster, grid, merge, order, prelude, ring, row, specialised, warpgroup
 from cleave.codegen.emission import Emission, Memory, Parameters, SharedMemory
+from cleave.codegen.order import Order
 from cleave.codegen.team import members
 from cleave.codegen.writer import Names, Writer
 from cleave.errors import CodegenError
@@ -36,7 +36,7 @@ from cleave.tile.check import check_merge, check_sent
 from cleave.tile.packed import Packed, packed_axis
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Multicast, Schedule
 from cleave.tile.program import Loop, Program, statements
-from cleave.tile.skeleton import SKELETONS
+from cleave.tile.skeleton import CROWDED_REGISTERS, SKELETONS, is_crowded
 
 _STATIC_SHARED = 16
 """Bytes besides the tiles: the flag of a last-arriving merge; in a kernel with boxes, a multiple of their alignment."""
@@ -59,8 +59,7 @@ def generate(schedule: Schedule) -> OperatorSource:
         if schedule.merge in ONE_LAUNCH and plans and merge.outer_axes(group[0].program):
             group.append(plans.pop(0))
             check_merge(group[0], group[1], schedule.bind)
-        order = Order(follows=bool(kernels), is_followed=bool(plans))
-        source, counter, needs = _kernel(schedule, group, memory, order)
+        source, counter, needs = _kernel(schedule, group, memory)
         kernels.append(source)
         counters += counter
         for name, bytes_ in needs.items():
@@ -91,28 +90,16 @@ def _buffer(b: Input | Output, alignments: Mapping[str, int]) -> Buffer:
     return Buffer(b.name, b.dtype, b.shape, tuple(show(n) for n in b.shape), "contiguous", alignments.get(b.name, 1))
 
 
-@dataclass(frozen=True)
-class Order:
-    """Where a kernel stands among those of its operator."""
-
-    follows: bool
-    is_followed: bool
-
-    @property
-    def lines(self) -> str:
-        """With which it begins: the next one is launched once all blocks of this one run, and waits for their end."""
-        first = "  next_kernel_may_begin();\n" if self.is_followed else ""
-        return first + ("  kernel_before_is_over();\n" if self.follows else "")
-
-
 def _kernel(
-    schedule: Schedule, group: Sequence[KernelPlan], memory: Mapping[str, Memory], order: Order
+    schedule: Schedule, group: Sequence[KernelPlan], memory: Mapping[str, Memory]
 ) -> tuple[KernelSource, list[Workspace], dict[str, int]]:
     first = group[0]
     names, writer, shared = Names(), Writer(), SharedMemory()
     parameters = Parameters(names)
     emissions = [_emission(schedule, p, memory, writer, names, parameters, shared) for p in group]
     em = emissions[0]
+    for other in emissions:
+        other.order = em.order
     entry = _identifier(names, first.program.name)
     packed = packed_axis(first.program, first.binding)
     counts = [
@@ -131,20 +118,21 @@ def _kernel(
         counters += specialised.body(em, counts, schedule.target.facts, packed)
     else:
         in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts, packed)
-    own = order.lines + writer.text()
+    own = order.start(em) + writer.text()
     feed = "tma" if prelude.has_mbarriers(own) else "cp.async"
     _check_shared(schedule, em, shared, ALIGNMENT if feed == "tma" else _STATIC_SHARED)
     threads = 32 * (first.binding.warps + first.binding.loaders)
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
+    crowd = schedule.target.facts.registers // (CROWDED_REGISTERS * threads) if _is_crowd(group) else 1
     text = (
         prelude.device_prelude(
             feed,
             warpgroup.definitions(own),
             rows=em.lanes > 0,
-            ordered=bool(order.lines),
             tables=prelude.has_lookups(own),
         )
-        + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, 1) {entry}({parameters.signature()}) {{\n'
+        + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, {crowd}) {entry}'
+        + f"({parameters.signature()}) {{\n"
         + own
         + "}\n"
     )
@@ -163,9 +151,13 @@ def _kernel(
         first.skeleton,
         in_cluster,
         together,
-        order.follows,
+        waits=True,
     )
     return source, counters, _alignments(parameters)
+
+
+def _is_crowd(group: Sequence[KernelPlan]) -> bool:
+    return len(group) == 1 and is_crowded(group[0].program, group[0].binding)
 
 
 def _one_tile_a_block(
@@ -180,6 +172,7 @@ def _one_tile_a_block(
     way = schedule.merge if len(emissions) > 1 else "none"
     blocks = _divided(schedule, first, counts) if way in ("cluster", "spread") else 1
     multicast = _multicast(em, counts, way, schedule.constraints)
+    em.order.cluster = blocks if way == "cluster" else 1 if multicast is None else multicast.blocks
     neighbours = [multicast.axis] if multicast is not None else merge.outer_axes(first) if blocks > 1 else ()
     places = counts if packed is None else packed.merged(first.grid, counts)
     tiles = grid.decode(em, places, neighbours, packed=packed)
@@ -202,6 +195,8 @@ def _one_tile_a_block(
         grid.open_grid(em, tiles)
         if way == "cluster":
             cluster.announce(em)
+        if not em.binding.loaders:
+            order.wait(em)
         _body(em, emissions, packed, merges)
     if not em.binding.loaders:
         merges()
@@ -267,6 +262,7 @@ def _short_way(em: Emission, emissions: Sequence[Emission], packed: Packed | Non
         return None
     merged, state = emissions[1], (em.writer, em.names, em.parameters, em.shared)
     second = Emission(merged.program, em.binding, em.chain, em.fixed, em.memory, em.multiples, *state)
+    second.order = em.order
     return lambda: alone.short_way(em, second, packed.axis)
 
 
@@ -286,6 +282,7 @@ def _emission(
     facts = schedule.bind, memory, schedule.multiples
     em = Emission(plan.program, plan.binding, plan.chain, *facts, writer, names, parameters, shared)
     em.feed = plan.feed
+    em.order = Order(schedule.target.facts.shared_per_multiprocessor)
     teams = plan.binding.teams
     if em.used_rows > em.block_rows:
         raise CodegenError(

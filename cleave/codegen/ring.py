@@ -31,6 +31,7 @@ from cleave.codegen import (
     join,
     lookup,
     matrix,
+    order,
     reduction,
     refill,
 )
@@ -90,6 +91,7 @@ def body(
 
 def _statements(em: Emission, todo: Sequence[Stmt], walk: Walk | None) -> None:
     for s in todo:
+        order.before(em, s)
         cluster.meet(em, s)
         if isinstance(s, Loop):
             loop(em, s, walk)

@@ -23,7 +23,7 @@ def body(em: Emission) -> None:
     top = em.shared.top
     with em.writer.block(f"if ({' && '.join(tests)})"):
         ring.body(em)
-    em.layouts, em.shared.top = {}, top
+    em.layouts, em.shared.top, em.order.begins = {}, top, False
     _take_little(em)
     with em.writer.block("else"):
         ring.body(em)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from cleave.codegen import accumulator, bulk, contract, feed, grid, persistent, ring
+from cleave.codegen import accumulator, bulk, contract, feed, grid, order, persistent, ring
 from cleave.codegen.dependence import ordered, read_before, values_read
 from cleave.codegen.emission import Emission, Roles
 from cleave.codegen.layout import Fragment, Rounded, RowVector, SharedTile
@@ -116,6 +116,7 @@ def _roles(em: Emission, roles: Roles, opened: Sequence[str]) -> Generator[tuple
         outer.lines([*opened, *roles.opened])
         outer.line("boxes_may_follow();")
     outer.line("block_barrier();")
+    order.wait(em)
     few, many = LOADERS_REGISTERS.get(em.binding.warps, (0, 0))
 
     @contextmanager

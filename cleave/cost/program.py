@@ -36,7 +36,7 @@ from cleave.tile.program import (
     program_axes,
     statements,
 )
-from cleave.tile.skeleton import WARPGROUP
+from cleave.tile.skeleton import CROWDED_REGISTERS, WARPGROUP, is_crowded
 
 SAMPLES = (0.1, 0.5, 0.9)
 """Places on the grid, as fractions, whose loop bounds stand for all (causal bounds differ from block to block)."""
@@ -76,7 +76,8 @@ class Work:
     there is nothing else. ``boxed``, ``copied``: tiles of loops that the copy engine fetches, and the others;
     ``unboxed``: operands of matmuls without rows that it does not fetch. ``multiples``: what run-time dims have to be
     multiples of for it. ``rounds``: how often a block loads and waits, where threads share rows. ``scattered``:
-    elements of tiles that come one by one. ``longest``: the longest block, in averages.
+    elements of tiles that come one by one. ``longest``: the longest block, in averages. ``crowded``: see
+    ``tile.skeleton.is_crowded``.
     """
 
     blocks: int = 1
@@ -87,6 +88,7 @@ class Work:
     distinct_bytes: float = 0.0
     stored_bytes: float = 0.0
     registers: int = 0
+    crowded: bool = False
     shared_bytes: int = 0
     trips: float = 0.0
     joins: float = 0.0
@@ -228,6 +230,9 @@ class Counter:
         work.longest = longest(self.program, self.binding, self.extents)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         work.registers += self.late_registers()
+        work.crowded = is_crowded(self.program, self.binding)
+        if work.crowded:
+            work.registers = min(work.registers, CROWDED_REGISTERS)
         self.count_repeats(environments[0])
         return work
 

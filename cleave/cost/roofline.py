@@ -65,15 +65,14 @@ class Roofline:
 def roofline(s: Schedule) -> tuple[Roofline, ...]:
     """A row for each kernel of a schedule at its representative shape; the rows and the launches add up to its time."""
     works = works_of(s)
-    if s.merge not in ONE_LAUNCH:
-        timed = [modelled([(w, k.binding)], s.target) for w, k in zip(works, s.kernels, strict=True)]
-        seconds = [_without(m, "launch") for m in timed]
-    else:
-        pairs = [(w, k.binding) for w, k in zip(works, s.kernels, strict=True)]
-        both = modelled(pairs, s.target, merge=s.merge, chunks=chunk_count(s))
-        seconds = [_without(both, "launch", "merge"), both.terms["merge"] / 1e6]
+    costed = [(w, k.binding) for w, k in zip(works, s.kernels, strict=True)]
+    seconds: list[float] = []
+    if s.merge in ONE_LAUNCH:
+        both = modelled(costed[:2], s.target, merge=s.merge, chunks=chunk_count(s))
+        seconds += [_without(both, "launch", "merge"), both.terms["merge"] / 1e6]
+    seconds += [_without(modelled([one], s.target), "launch") for one in costed[len(seconds) :]]
     return tuple(
-        _row(k, w, at, s.target.facts, merge=n > 0 and s.merge in ONE_LAUNCH)
+        _row(k, w, at, s.target.facts, merge=n == 1 and s.merge in ONE_LAUNCH)
         for n, (k, w, at) in enumerate(zip(s.kernels, works, seconds, strict=True))
     )
 
@@ -117,7 +116,7 @@ def works_of(s: Schedule) -> list[Work]:
     dims |= {c.symbol.name: int(evaluate(c.length, dims)) for c in s.chunks}
     works = [kernel_work(k.program, k.binding, dims, k.feed, k.chain) for k in s.kernels]
     if s.merge == "cluster":
-        first, second = s.kernels
+        first, second = s.kernels[:2]
         slices = divided_axes(first.program, first.binding, second.program, second.binding)
         held = works[0].shared_bytes + parts_bytes(first.program, first.binding, slices, chunk_count(s))
         works[0] = replaced(works[0], shared_bytes=held)

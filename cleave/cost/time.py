@@ -86,10 +86,11 @@ def modelled(
     """
     c = constants
     facts, parts, total = target.facts, dict[str, float](), 0.0
-    launched = kernels[:1] if merge in ONE_LAUNCH else kernels
-    for work, binding in launched:
+    launched = [*kernels[:1], *kernels[2:]] if merge in ONE_LAUNCH else kernels
+    for n, (work, binding) in enumerate(launched):
         alone = 1 if binding.multicast is None else binding.multicast.blocks
-        seconds, terms = _kernel_seconds(work, binding, facts, c, chunks if merge == "cluster" else alone)
+        cluster = chunks if merge == "cluster" and n == 0 else alone
+        seconds, terms = _kernel_seconds(work, binding, facts, c, cluster)
         total += seconds
         for name, value in terms.items():
             parts[name] = parts.get(name, 0.0) + value
@@ -101,9 +102,9 @@ def modelled(
 
 
 def _launch_seconds(kernels: int, facts: Facts, c: Constants) -> float:
-    """Kernels after the first save some of it where they begin while the one before them ends."""
+    """Kernels save some of it where they begin while the one before them on the stream ends."""
     early = c.early_seconds if "early launch" in facts.features else 0.0
-    return kernels * (facts.launch_seconds + c.ramp_seconds) - (kernels - 1) * early
+    return kernels * (facts.launch_seconds + c.ramp_seconds - early)
 
 
 def _merge_seconds(first: tuple[Work, Binding], joined: Work, merge: Merge, chunks: int, c: Constants) -> float:
@@ -164,8 +165,9 @@ def _kernel_seconds(
     last = max(1.0, work.longest * places / max(work.blocks, places))  # others of its wave are over long before
     arithmetic *= last
     memory = _memory_seconds(work, binding, facts, c, together=together / last, used=used)
-    if binding.lanes:
+    if binding.lanes or work.crowded:
         waves = min(waves, 1)  # blocks are short: one begins while others end
+        memory += _crowd_seconds(work, binding, units, c) if work.crowded else 0.0
     else:
         memory += trips * _idle_seconds(work, facts, c, together, arithmetic / max(trips, 1.0))
     terms = {
@@ -178,6 +180,11 @@ def _kernel_seconds(
         "waves": waves * c.wave_seconds,
     }
     return terms["waves"] + max(arithmetic, memory) + c.exposed * min(arithmetic, memory), terms
+
+
+def _crowd_seconds(work: Work, binding: Binding, units: int, c: Constants) -> float:
+    """What blocks without loops add to what they move: each has to start, and its warps wait for one another."""
+    return work.blocks / units * c.start_seconds + binding.warps * c.warp_seconds
 
 
 def _idle_seconds(work: Work, facts: Facts, c: Constants, together: int, trip: float) -> float:

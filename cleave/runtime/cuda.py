@@ -6,13 +6,15 @@ import contextlib
 import ctypes
 import importlib.util
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from math import prod
 from typing import Any, cast
 
 import numpy as np
 
 from cleave.errors import LaunchError
+from cleave.kernel import MOST_SPREAD
 from cleave.runtime.arrays import numpy_dtype
 
 
@@ -323,7 +325,9 @@ class _LaunchConfig(ctypes.Structure):
 class Kernel:
     """A function of a loaded module, which stays loaded as long as this.
 
-    ``early``: it is launched before the kernel before it has ended, and waits for that itself.
+    ``early``: it is launched before the kernel before it on the stream has ended, and waits for that itself. Then a
+    grid of at most ``spread`` blocks asks for ``alone_bytes`` of shared memory, so that no two of its blocks lie beside
+    one another: places become free one by one, and the first that are free would get two.
     """
 
     entry: str
@@ -331,31 +335,41 @@ class Kernel:
     shared_bytes: int
     _function: Any = field(repr=False)
     early: bool = False
+    spread: int = 0
+    alone_bytes: int = 0
 
     def bound(self, grid: tuple[int, int, int], parameters: int, stream: int) -> Callable[[], object]:
         """A launch without arguments. ``parameters``: address of the addresses of the values, read at each launch."""
         block, shared = (self.threads, 1, 1), self.shared_bytes
         if self.early:
+            shared = max(shared, self.alone_bytes) if prod(grid) <= self.spread else shared
             attribute = ctypes.pointer(_LaunchAttribute(_EARLY, 0, 1))
-            config = _LaunchConfig(grid, block, shared, stream, attribute, 1)
+            config = ctypes.byref(_LaunchConfig(grid, block, shared, stream, attribute, 1))
             return partial(_launch_early, config, ctypes.c_void_p(self._function.ptr), ctypes.c_void_p(parameters))
         return partial(_driver().launchKernel, self._function.ptr, *grid, *block, shared, stream, parameters, 0)
+
+    def in_order(self) -> Kernel:
+        """The same, launched when all before it on the stream is over."""
+        return replace(self, early=False)
 
     def attributes(self) -> dict[str, int]:
         """What the driver says of the kernel: registers, local and static shared memory."""
         return {name: int(_driver().funcGetAttribute(n, self._function.ptr)) for name, n in _ATTRIBUTES.items()}
 
 
-def _launch_early(config: _LaunchConfig, function: ctypes.c_void_p, parameters: ctypes.c_void_p) -> None:
-    """CuPy's launches have no attributes: the driver's function is called. Errors: the driver's, by its name."""
-    status = _libcuda("cuLaunchKernelEx")(ctypes.byref(config), function, parameters, None)
+def _launch_early(config: object, function: ctypes.c_void_p, parameters: ctypes.c_void_p) -> None:
+    """CuPy's launches have no attributes: the driver's function is called. ``config``: a reference to a
+    ``_LaunchConfig``. Errors: the driver's, by its name."""
+    status = _libcuda("cuLaunchKernelEx")(config, function, parameters, None)
     if status:
         name = ctypes.c_char_p()
         _libcuda("cuGetErrorName")(status, ctypes.byref(name))
         raise LaunchError((name.value or b"").decode() or f"CUDA error {status}")
 
 
-def load_kernel(cubin: bytes, entry: str, *, threads: int, shared_bytes: int, early: bool = False) -> Kernel:
+def load_kernel(
+    cubin: bytes, entry: str, *, threads: int, shared_bytes: int, cluster: int = 1, early: bool = False
+) -> Kernel:
     """Load a cubin on the current device and allow the dynamic shared memory that the launch will ask for.
 
     Errors: a cubin for another architecture, more shared memory than the device has.
@@ -364,10 +378,13 @@ def load_kernel(cubin: bytes, entry: str, *, threads: int, shared_bytes: int, ea
         module = _cupy().cuda.function.Module()
         module.load(cubin)
         function = module.get_function(entry)
-        _driver().funcSetAttribute(function.ptr, _MAX_DYNAMIC_SHARED, shared_bytes)
+        attributes = _cupy().cuda.Device().attributes
+        spread = int(attributes["MultiProcessorCount"]) if early and cluster <= MOST_SPREAD else 0
+        alone = int(attributes["MaxSharedMemoryPerMultiprocessor"]) // 2 if spread else 0
+        _driver().funcSetAttribute(function.ptr, _MAX_DYNAMIC_SHARED, max(shared_bytes, alone))
     except Exception as error:
         raise LaunchError(f"can't be loaded: {str(error).splitlines()[0]}", location=entry) from error
-    return Kernel(entry, threads, shared_bytes, function, early)
+    return Kernel(entry, threads, shared_bytes, function, early, spread, alone)
 
 
 def launch_again(launch: Callable[[], object], error: Exception, entry: str) -> None:

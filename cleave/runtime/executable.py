@@ -241,16 +241,19 @@ class Executable:
                     self._routes[key] = self._routes.pop(key)
         return done
 
-    def prepare(self, *inputs: Any, out: Any = None, stream: int | None = None, **named: Any) -> PreparedCall:
+    def prepare(
+        self, *inputs: Any, out: Any = None, stream: int | None = None, early: bool = True, **named: Any
+    ) -> PreparedCall:
         """Check a call once and pack its arguments: ``call()`` launches it again and again, also into a CUDA graph.
 
         Arrays must be on the device; missing outputs are allocated. The result keeps the arrays, and the stream that
-        was current or given. Nothing is launched here. Errors: as for a call; an array on the host, or a number that
-        lies on the device.
+        was current or given. ``early=False``: its first block starts when everything before on the stream is over, not
+        when places become free, e.g. to time the call alone. Nothing is launched here. Errors: as for a call; an array
+        on the host, or a number that lies on the device.
         """
         outs = self._listed(out)
         given, arguments = (len(inputs), *named), (*inputs, *named.values(), *outs)
-        for pattern in tuple(self._patterns.values()):
+        for pattern in tuple(self._patterns.values()) if early else ():
             found = pattern.found(arguments, given)
             if found is not None:
                 with self._lock:
@@ -262,12 +265,13 @@ class Executable:
                     return PreparedCall(launches, plan, result, (self, inputs, named, arrays))
         call = self._checked(inputs, named, out, stream)
         with cuda.on_device(call.place.device):
-            launches = self._new_launches(call)
+            launches = self._new_launches(call, early=early)
             _refuse_host(call, self.operator, launches)
             results = results_of(self._source(call), call)
             values, copies = self._values(call, launches, results)
             launches.write(values)
-            self._learn_pattern(arguments, given, call, launches, route=None)
+            if early:
+                self._learn_pattern(arguments, given, call, launches, route=None)
         arrays = tuple(r.array for r in results)
         kept = (self, copies, *(v.owner for v in call.views.values()))
         result = arrays[0] if len(arrays) == 1 else arrays
@@ -347,12 +351,12 @@ class Executable:
                 _keep(call.planned.launches, key, found, _STREAMS_KEPT)
         return found
 
-    def _new_launches(self, call: Call) -> Launches:
+    def _new_launches(self, call: Call, *, early: bool = True) -> Launches:
         with self._lock:
             names = [b.name for b in (*self.operator.inputs, *self.operator.outputs)]
             loaded, place = self._operators()[call.planned.variant], call.place
             layout, sizes = layout_of(call.planned.plan, names)
-            return loaded.launches(layout, sizes, device=place.device, stream=place.stream)
+            return loaded.launches(layout, sizes, device=place.device, stream=place.stream, early=early)
 
     def _source(self, call: Call) -> OperatorSource:
         return self.variants[call.planned.variant].operator

@@ -80,7 +80,8 @@ def _check_together(kernels: Sequence[KernelSource]) -> None:
 
 def _load(k: KernelSource, c: Compiled) -> cuda.Kernel:
     early = k.waits and "early launch" in TARGETS[c.arch].features
-    return cuda.load_kernel(c.cubin, k.entry, threads=k.threads, shared_bytes=k.shared_bytes, early=early)
+    shape = {"threads": k.threads, "shared_bytes": k.shared_bytes, "cluster": k.cluster}
+    return cuda.load_kernel(c.cubin, k.entry, **shape, early=early)
 
 
 class LoadedOperator:
@@ -93,13 +94,16 @@ class LoadedOperator:
         self._loaded: dict[int, tuple[cuda.Kernel, ...]] = {}
         self._workspaces = Workspaces()
 
-    def launches(self, layout: Layout, sizes: Sizes, *, device: int, stream: int) -> Launches:
-        """Launches on a stream of the current device, loaded and with their workspaces.
+    def launches(self, layout: Layout, sizes: Sizes, *, device: int, stream: int, early: bool = True) -> Launches:
+        """Launches on a stream of the current device, loaded and with their workspaces; ``early``: the first one before
+        what the stream has to do is over.
 
         Errors: kernels or workspaces that would be new while the stream records a graph; LaunchError.
         """
         addresses = self._addresses(layout, sizes, device, stream)
         kernels = self._on(device, stream) if layout.launches else ()
+        if not early:
+            kernels = (*(k.in_order() for k in kernels[:1]), *kernels[1:])
         found = Launches(kernels, layout, device, stream)
         found.resize(addresses, sizes)
         return found

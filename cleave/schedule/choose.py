@@ -16,7 +16,7 @@ from cleave.schedule.request import Forced, Request, make_request
 from cleave.schedule.splits import base_extent, chunk_of
 from cleave.schedule.variants import Variant, variants
 from cleave.target import Target
-from cleave.tile.check import check_merge
+from cleave.tile.check import check_merge, merged_pairs
 from cleave.tile.plan import ONE_LAUNCH, Chunk, Feed, KernelPlan, Merge, Mma, Schedule
 from cleave.tile.program import Store, statements
 
@@ -114,9 +114,9 @@ def _schedules(s: Setting, tried: int) -> Iterator[Schedule]:
     for kernel in kernels(s, pieces[lead])[:tried] if all(before) else ():
         bound = Setting(s.request, s.variant, s.count, kernel.chunk)
         if s.variant.merge in ONE_LAUNCH:
-            made = one_launch(bound, rest[0], kernel)
-            if made is not None:
-                yield from _single_launch(_assembled(bound, made), s.request)
+            made, after = one_launch(bound, rest[0], kernel), [kernels(bound, piece) for piece in rest[1:]]
+            if made is not None and all(after):
+                yield from _single_launch(_assembled(bound, [*made, *(found[0] for found in after)]), s.request)
             continue
         if kernel.chunk not in followers:
             followers[kernel.chunk] = [kernels(bound, piece) for piece in rest]
@@ -127,9 +127,10 @@ def _schedules(s: Setting, tried: int) -> Iterator[Schedule]:
 
 def _single_launch(plan: Schedule, r: Request) -> Iterator[Schedule]:
     """The plan, unless its merge would read what the block did not wait for: a second launch waits for everything."""
-    first, second = plan.kernels
+    first = plan.kernels[0]
     try:
-        check_merge(first, second, plan.bind)
+        for pair in merged_pairs(plan):
+            check_merge(*pair, plan.bind)
     except ScheduleError as error:
         r.reject(str(error), first.skeleton)
         return

@@ -45,23 +45,27 @@ def cut_at_partials(
     folds: tuple[Fold, ...],
     split: Split,
     before: Sequence[Sequence[Term]] = (),
+    joined: Sequence[Term] = (),
     packing: Packing | None = None,
 ) -> Partition:
     """Two kernels: partials of every chunk, then the outer stage over them; and those of what is stored ``before``.
 
-    ``packing``: where chunks lie, if not so many for each request.
+    ``joined``: sums over the chunks, all with the same axes, that are stored as well: the second kernel makes them, and
+    a last one everything else. ``packing``: where chunks lie, if not so many for each request.
     """
     found = partials(c.graph, split.outer)
     if not found:
         raise ScheduleError(f"no reduction over chunks of {split.base} to merge", location=c.name)
     packed = {} if packing is None else {split.outer: packing}
-    parted = cut(Piece(c.graph, folds), [*before, found], c.splits, packed=packed)
-    bundles = len({free(t) for t in found})
-    first, last = _one_kernel(parted.pieces[-1 - bundles : -1]), parted.pieces[-1]
+    waves = [*before, found, *([joined] if joined else [])]
+    parted = cut(Piece(c.graph, folds), waves, c.splits, packed=packed)
+    bundles, merge = len({free(t) for t in found}), len(parted.pieces) - (2 if joined else 1)
+    first, second = _one_kernel(parted.pieces[merge - bundles : merge]), parted.pieces[merge]
     named = (
-        *parted.pieces[: -1 - bundles],
+        *parted.pieces[: merge - bundles],
         replaced(first, graph=replaced(first.graph, name=f"{c.graph.name}_partial")),
-        replaced(last, graph=replaced(last.graph, name=f"{c.graph.name}_merge")),
+        replaced(second, graph=replaced(second.graph, name=f"{c.graph.name}_merge")),
+        *parted.pieces[merge + 1 :],
     )
     return replaced(parted, pieces=named)
 

@@ -13,7 +13,7 @@ from cleave.candidate import Split
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
-from cleave.ir.graph import Graph, Reduce, Term, free, reductions, walk
+from cleave.ir.graph import Graph, Reduce, Term, free, product_factors, reductions, walk
 from cleave.ir.index import evaluate
 from cleave.schedule.partition import (
     Nested,
@@ -37,6 +37,7 @@ from cleave.schedule.splits import base_extent, collapse, cut_at_partials, parti
 from cleave.tile.plan import Merge
 
 SPLIT_COUNTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
+JOINED = "cut at joined sums that another matmul multiplies"
 CROSSED = "cut at matmuls whose batch axes are not those of the next"
 
 
@@ -80,10 +81,7 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
     for way in ("second-launch", "last-arriving", "spread", "cluster"):
         fitting = tuple(n for n in merged if _fits(r, way, n))
         if fitting and merge in (None, way):
-            try:
-                yield _merged(r, split, way, fitting)
-            except ScheduleError as error:
-                r.reject(str(error))
+            yield from _merged(r, split, way, fitting)
         elif merge == way:
             most = _most(r, way)
             allowed = f"at most {most} on {r.target.arch}" if most > 1 else f"none on {r.target.arch}"
@@ -92,16 +90,33 @@ def _split(r: Request, split: Split) -> Iterator[Variant]:
             raise ScheduleError(f"{what} {where}: allowed is {allowed}", location=f"axis {split.base}")
 
 
-def _merged(r: Request, split: Split, way: Merge, counts: tuple[int, ...]) -> Variant:
-    """Cut at the partials. Where chunks are measured on the device, those of all requests lie one behind the other,
-    unless the blocks of a request are neighbours."""
+def _merged(r: Request, split: Split, way: Merge, counts: tuple[int, ...]) -> Iterator[Variant]:
+    """Cut at the partials, and once more at what they are joined to if that is an operand of a matmul, which would
+    join them again for each of its tiles. Where chunks are measured on the device, those of all requests lie one behind
+    the other, unless the blocks of a request are neighbours."""
     c, base = r.candidate, base_extent(r.candidate, split)
-    if is_dim(base):
-        return Variant(cut_at_partials(c, r.folds, split), way, split, counts)
-    made = ragged(c, r.folds, split, base, packed=way in ("second-launch", "last-arriving"))
-    known = replace(c, graph=made.graph, splits=(made.split,))
-    parted = cut_at_partials(known, made.folds, made.split, packing=made.packing)
-    return Variant(parted, way, made.split, counts, made)
+    try:
+        if is_dim(base):
+            yield Variant(cut_at_partials(c, r.folds, split), way, split, counts)
+            joined = _joined_operands(c.graph, split)
+            if joined:
+                made = cut_at_partials(c, r.folds, split, joined=joined)
+                yield Variant(replace(made, note=JOINED), way, split, counts)
+            return
+        made = ragged(c, r.folds, split, base, packed=way in ("second-launch", "last-arriving"))
+        known = replace(c, graph=made.graph, splits=(made.split,))
+        parted = cut_at_partials(known, made.folds, made.split, packing=made.packing)
+        yield Variant(parted, way, made.split, counts, made)
+    except ScheduleError as error:
+        r.reject(str(error))
+
+
+def _joined_operands(g: Graph, split: Split) -> list[Reduce]:
+    """The joined sums, if all of them are factors of matmuls and have the same axes."""
+    joined = [q for q in reductions(*g.terms) if q.axis is split.outer]
+    factors = {t for q in matmuls(g) for t in product_factors(q.body)}
+    alike = len({free(q) for q in joined}) == 1
+    return joined if alike and factors.issuperset(joined) else []
 
 
 def _split_after(r: Request, split: Split, counts: tuple[int, ...]) -> Iterator[Variant]:

@@ -53,6 +53,10 @@ LOADERS_REGISTERS: Mapping[int, tuple[int, int]] = {8: (40, 232), 12: (32, 160)}
 """Warps that compute -> registers of a thread that only loads, and of the others, which take what the first leave:
 multiples of 8, together what a block has. Where few compute, everyone has enough."""
 
+CROWDED_REGISTERS, CROWDED_FRAGMENTS = 64, 32
+"""Registers of a thread whose block only loads a tile, computes, and stores: many such blocks have to be there at once,
+or none stores while another loads. Those of fragments that it may have: 32 of them took 87 if left alone."""
+
 LOOP_TILES = (32, 64, 128)
 
 VECTOR_BYTES = 16
@@ -171,6 +175,8 @@ def refusals(skeleton: Skeleton, program: Program, binding: Binding) -> tuple[st
     """Why a skeleton can't express a program under a binding; empty if it can."""
     if skeleton.lanes:
         return tuple(dict.fromkeys(_shared_row_refusals(skeleton, program, binding)))
+    if binding.teams > 1 and not loops(program):
+        return (f"{binding.teams} teams, and no loop for them to divide",)
     return tuple(
         dict.fromkeys((*_row_refusals(skeleton, program, binding), *_value_refusals(skeleton, program, binding)))
     )
@@ -387,3 +393,14 @@ def _term_refusals(
         for a in columns(axes, binding):
             if has_rows(axes, binding) and binding.tile(a) % 8:
                 yield f"tile {binding.tile(a)} of {a} is no multiple of 8"
+
+
+def is_crowded(program: Program, binding: Binding) -> bool:
+    """Whether blocks have no loop, and so little to hold that ``CROWDED_REGISTERS`` are enough."""
+    if binding.lanes or binding.loaders or loops(program):
+        return False
+    values = [s.axes for s in program.body if isinstance(s, Let) and not isinstance(s.term, Load)]
+    values += [s.accumulator.axes for s in program.body if isinstance(s, Update)]
+    held = (axes for axes in values if any(a in binding.rows for a in axes))
+    fragments = sum(prod(binding.tiles.get(a, 1) for a in axes) for axes in held)
+    return fragments <= CROWDED_FRAGMENTS * 32 * binding.row_warps

@@ -15,7 +15,10 @@ def microseconds(s: Schedule) -> float:
 
 def parts(s: Schedule) -> tuple[KernelPlan, ...]:
     """The kernels that compute a graph, without the one that merges partials of a split."""
-    return s.kernels if s.merge == "none" else s.kernels[:-1]
+    if s.merge == "none":
+        return s.kernels
+    merge = 1 + next(n for n, k in enumerate(s.kernels) if any(a.kind == "outer" for a in k.program.grid))
+    return (*s.kernels[:merge], *s.kernels[merge + 1 :])
 
 
 def launches(s: Schedule) -> int:

@@ -16,7 +16,7 @@ from math import ceil, floor, log, sqrt
 
 from cleave.errors import ScheduleError
 from cleave.ir.dim import dim
-from cleave.ir.index import Pred, evaluate_pred
+from cleave.ir.index import Pred, evaluate_pred, indices_of, symbols_of
 from cleave.ir.polynomial import compare, show_pred
 from cleave.kernel import Buffer, OperatorSource, Variant
 from cleave.tile.plan import Schedule
@@ -117,9 +117,16 @@ def variants_of(sources: Sequence[OperatorSource], when: Sequence[tuple[Pred, ..
 
 
 def _needs(s: OperatorSource, common: Sequence[Pred], free: Collection[str]) -> tuple[Pred, ...]:
-    """What one variant needs of a call and others do not. ``free``: dims that not all of them have compiled in."""
+    """What one variant needs of a call and others do not. ``free``: dims that not all of them have compiled in. Lengths
+    that the host derives from the dims, those of chunks, meet what is asked of them, and no call gives them."""
     compiled = [compare("==", dim(n), v) for n, v in s.fixed.items() if n in free]
-    return (*compiled, *(p for p in s.constraints if p not in common))
+    derived = {symbol.name for symbol, _ in s.derived}
+    own = (p for p in s.constraints if p not in common and not derived & _names(p))
+    return (*compiled, *own)
+
+
+def _names(p: Pred) -> frozenset[str]:
+    return frozenset(s.name for i in indices_of(p) for s in symbols_of(i))
 
 
 def _common(buffers: Sequence[Buffer]) -> Buffer:

@@ -1,13 +1,14 @@
 """One point: baselines and schedules are checked against float64, then timed in turn; one record a contender.
 
 A few schedules and all baselines are tried briefly; the fastest schedule, the model's first choice and the baselines
-that come near the best of them meet in a run of their own.
+that come near the best of them meet in a run of their own, and that schedule once more, launched in order: calls of
+cleave begin while the one before them ends, calls of baselines do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from cleave.tune.plan import Made, Planned
 from cleave.verify import Comparison, graph_tolerance
 from experiments.e01_ablation.baseline import Function, Given
 from experiments.e01_ablation.baselines import baselines
-from experiments.e01_ablation.config import Point
+from experiments.e01_ablation.config import IN_ORDER, Point
 from experiments.metric import compare, reference
 from experiments.tally import Checked
 
@@ -57,6 +58,13 @@ def _torch_compiled(run: Function, mode: Mode) -> Function:
     return torch.compile(call, dynamic=False, fullgraph=True, mode=_MODES[mode])
 
 
+def _in_order(call: Call) -> Call:
+    """The same call, launched when the one before it is over, as those of baselines are."""
+    assert isinstance(call, partial)
+    run: Any = call.func
+    return run.prepare(*call.args, **call.keywords, early=False)
+
+
 @dataclass(frozen=True)
 class Laboratory:
     """Where contenders run: a GPU, unless a test says otherwise."""
@@ -65,6 +73,7 @@ class Laboratory:
     executable: Callable[[Made], Any] = _on_gpu
     time: Callable[..., Times] = time_contenders
     compiler: Callable[[Function, Mode], Function] = _torch_compiled
+    in_order: Callable[[Call], Call] = _in_order
     sets: int | None = None
 
 
@@ -143,9 +152,11 @@ def timed(point: Point, planned: Planned, mode: Mode, lab: Laboratory) -> Checke
         return out
     trials = brief_times(entered, bench, lab)
     last = _finalists(entered, trials)
-    times = lab.time([Contender(e.name, e.calls) for e in last])
+    alone = replace(last[0], name=IN_ORDER, calls=[*map(lab.in_order, last[0].calls)])
+    times = lab.time([Contender(e.name, e.calls) for e in (*last, alone)])
     best = min((e for e in last if e.made is not None), key=lambda e: times[e.name].median)
     again = check_again(bench, best)
+    entered.ours.append(alone)
     _write(out, bench, entered, {**trials, **times}, best, mode, planned, again)
     return out
 

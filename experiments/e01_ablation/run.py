@@ -15,9 +15,9 @@ from cleave.errors import CleaveError
 from cleave.records import Record
 from experiments import kept
 from experiments.e01_ablation.ablation_summary import ablation_table, shares
-from experiments.e01_ablation.config import RECORDS, SETS, Point, is_ablated, points
+from experiments.e01_ablation.config import IN_ORDER, RECORDS, SETS, Point, is_ablated, points
 from experiments.e01_ablation.rank import orders, rank_table
-from experiments.e01_ablation.summary import measured_points, ratios, table
+from experiments.e01_ablation.summary import in_order_lines, measured_points, ratios, table
 from experiments.tally import Tally
 
 PARTS = ("times", "checks", "ablations")
@@ -68,7 +68,8 @@ def _part(
 def _added_up(part: str, records: Sequence[Record], stamp: Mapping[str, object] | None) -> list[str]:
     if part == "ablations":
         return ablation_table(shares(records, stamp))
-    return [*rank_table(orders(records, stamp)), *table(ratios(records, stamp))]
+    alone = in_order_lines(ratios(records, stamp, IN_ORDER))
+    return [*rank_table(orders(records, stamp)), *table(ratios(records, stamp)), *alone]
 
 
 def report() -> int:

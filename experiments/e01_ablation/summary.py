@@ -36,13 +36,13 @@ def measured_points(records: Iterable[Record], commit: Mapping[str, object] | No
     return {r.workload["point"] for r in records if is_of(r, commit) and r.workload.get("compile") == mode}
 
 
-def ratios(records: Iterable[Record], commit: Mapping[str, object] | None) -> list[Ratio]:
+def ratios(records: Iterable[Record], commit: Mapping[str, object] | None, contender: str = "cleave") -> list[Ratio]:
     """One a point: against the best of the baselines of all modes of torch.compile, each as in its own run."""
     best: dict[str, Ratio] = {}
     newest: dict[tuple[str, str], Ratio] = {}
     for r in records:
         w = r.workload
-        if w.get("contender") == "cleave" and r.outcome is Outcome.OK and r.quantiles and is_of(r, commit):
+        if w.get("contender") == contender and r.outcome is Outcome.OK and r.quantiles and is_of(r, commit):
             best_baseline = r.details.get("best_baseline", "")
             place = w["point"], w["subgraph"], w["phase"], w["nine"]
             made = Ratio(*place, r.details["ratio"], r.quantiles["q50"], best_baseline)
@@ -66,6 +66,13 @@ def table(found: Sequence[Ratio]) -> list[str]:
         if chosen:
             lines += _lines(title, chosen)
     return [*lines, *missed_goals(found)]
+
+
+def in_order_lines(found: Sequence[Ratio]) -> list[str]:
+    """The same means over the nine where no call begins before the one before it is over."""
+    nine = [r for r in found if r.nine]
+    groups = [[r for r in nine if r.subgraph == name] for name in dict.fromkeys(r.subgraph for r in nine)]
+    return [f"{'launched in order':22}" + _columns(groups, "")] if groups else []
 
 
 def missed_goals(found: Sequence[Ratio]) -> list[str]:

@@ -138,6 +138,18 @@ DEV void cluster_send(u32 to, u32 mbarrier, float x) {
 DEV void cluster_send_two(u32 to, u32 mbarrier, float x, float y) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
     :: "r"(to), "f"(x), "f"(y), "r"(mbarrier) : "memory"); }
+// ---- kernels of one operator: the next one may begin while this one runs; it waits itself before it reads (sm_90)
+DEV void next_kernel_may_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// The kernel before has ended, and what it has written may be read.
+DEV void kernel_before_is_over() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // Shared by the GPU and the emulator: plain C++.
 DEV int least(int a, int b) { return a < b ? a : b; }
 DEV int greatest(int a, int b) { return a > b ? a : b; }
@@ -258,6 +270,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     const int s_last = least(s_start + 8, dim_s) - 1;
     const int s_2_row[2] = {(s_start + (row / 2)), (s_start + ((row + 8) / 2))};
     const int n2_row[2] = {(n2_start + (row % 2)), (n2_start + ((row + 8) % 2))};
+    kernel_before_is_over();
     const u32 q_1_tile = shared_base + 0;
     const f16* q_1_source = q_2 + ((stride_kv_s * b_tile) + (stride_s * kv_tile));
     {
@@ -561,6 +574,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       }
       block_barrier();
     }
+    next_kernel_may_begin();
     // pm[t_o, b, kv, n2, s] = m1
     {
       #pragma unroll

@@ -138,10 +138,23 @@ DEV void cluster_send(u32 to, u32 mbarrier, float x) {
 DEV void cluster_send_two(u32 to, u32 mbarrier, float x, float y) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
     :: "r"(to), "f"(x), "f"(y), "r"(mbarrier) : "memory"); }
+// ---- kernels of one operator: the next one may begin while this one runs; it waits itself before it reads (sm_90)
+DEV void next_kernel_may_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// The kernel before has ended, and what it has written may be read.
+DEV void kernel_before_is_over() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // ---- boxes: copies by the copy engine (sm_90). A tensor map says where they lie; an mbarrier counts the bytes that have landed.
 #undef SHARED_MEMORY
 #define SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]  // the engine's swizzle follows the bits of addresses
 struct __align__(64) TensorMap { u64 words[16]; };
+DEV void fetch_map(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory"); }
 DEV void mbarrier_open(u32 address, int arrivals = 1) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address), "r"(arrivals) : "memory"); }
 DEV void mbarrier_close(u32 address) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(address) : "memory"); }
@@ -324,6 +337,7 @@ template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int s
 DEV u64 further(u64 descriptor, int bytes) { return (descriptor >> 32) << 32 | (u32)((u32)descriptor + (u32)(bytes >> 4)); }
 // ---- kernel
 extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __restrict__ q_2, float* pm, float* pl, float* po, int* part_arrived, f16* out, float* lse, const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, int dim_kv, int reciprocal_dim_kv, int dim_b, int reciprocal_dim_b, int s_tiles, int dim_s, i64 stride_kv_s, i64 stride_s, i64 stride_s_2, int dim_t, int dim_C, i64 stride_b_kv_s, i64 stride_kv_s_2, i64 stride_s_3, i64 stride_b_kv_s_2) {
+  if (threadIdx.x == 0) { fetch_map(k_map); fetch_map(v_map); }
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
@@ -348,6 +362,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
     const int s_last = least(s_start + 8, dim_s) - 1;
     const int s_2_row[2] = {(s_start + (row / 2)), (s_start + ((row + 8) / 2))};
     const int n2_row[2] = {(n2_start + (row % 2)), (n2_start + ((row + 8) % 2))};
+    kernel_before_is_over();
     const u32 q_1_tile = shared_base + 0;
     const f16* q_1_source = q_2 + ((stride_kv_s * b_tile) + (stride_s * kv_tile));
     {
@@ -641,6 +656,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) part_kernel(const f16* __re
       }
       block_barrier();
     }
+    next_kernel_may_begin();
     // pm[t_o, b, kv, n2, s] = m1
     {
       #pragma unroll

@@ -138,6 +138,18 @@ DEV void cluster_send(u32 to, u32 mbarrier, float x) {
 DEV void cluster_send_two(u32 to, u32 mbarrier, float x, float y) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
     :: "r"(to), "f"(x), "f"(y), "r"(mbarrier) : "memory"); }
+// ---- kernels of one operator: the next one may begin while this one runs; it waits itself before it reads (sm_90)
+DEV void next_kernel_may_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// The kernel before has ended, and what it has written may be read.
+DEV void kernel_before_is_over() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // Shared by the GPU and the emulator: plain C++.
 DEV int least(int a, int b) { return a < b ? a : b; }
 DEV int greatest(int a, int b) { return a > b ? a : b; }
@@ -249,6 +261,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) matmul_kernel(const f16* __r
     const int n_start = n_tile * 32;
     const int n_last = least(n_start + 32, dim_n) - 1;
     const int m_row[2] = {(m_start + row), (m_start + (row + 8))};
+    kernel_before_is_over();
     // for k in [0, k) carry s1[m, n]
     float s1[4][4];
     #pragma unroll
@@ -367,6 +380,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) matmul_kernel(const f16* __r
     }
     copies_wait<0>();
     block_barrier();
+    next_kernel_may_begin();
     // out[m, n] = s1
     {
       #pragma unroll

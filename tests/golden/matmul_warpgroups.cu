@@ -138,10 +138,23 @@ DEV void cluster_send(u32 to, u32 mbarrier, float x) {
 DEV void cluster_send_two(u32 to, u32 mbarrier, float x, float y) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
     :: "r"(to), "f"(x), "f"(y), "r"(mbarrier) : "memory"); }
+// ---- kernels of one operator: the next one may begin while this one runs; it waits itself before it reads (sm_90)
+DEV void next_kernel_may_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// The kernel before has ended, and what it has written may be read.
+DEV void kernel_before_is_over() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // ---- boxes: copies by the copy engine (sm_90). A tensor map says where they lie; an mbarrier counts the bytes that have landed.
 #undef SHARED_MEMORY
 #define SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]  // the engine's swizzle follows the bits of addresses
 struct __align__(64) TensorMap { u64 words[16]; };
+DEV void fetch_map(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory"); }
 DEV void mbarrier_open(u32 address, int arrivals = 1) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address), "r"(arrivals) : "memory"); }
 DEV void mbarrier_close(u32 address) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(address) : "memory"); }
@@ -343,6 +356,7 @@ template <int SWIZZLE> DEV u64 matrix_descriptor(u32 address, int leading, int s
 DEV u64 further(u64 descriptor, int bytes) { return (descriptor >> 32) << 32 | (u32)((u32)descriptor + (u32)(bytes >> 4)); }
 // ---- kernel
 extern "C" __global__ void __launch_bounds__(128, 1) matmul_kernel(f16* out, const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, int m_tiles, int dim_m) {
+  if (threadIdx.x == 0) { fetch_map(a_map); fetch_map(b_map); }
   SHARED_MEMORY(shared);
   const u32 shared_base = shared_address(shared);
   const int thread = threadIdx.x, warp = of_warp(thread >> 5), lane = thread & 31;
@@ -358,6 +372,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) matmul_kernel(f16* out, con
     const int n_start = n_tile * 64;
     const int n_last = least(n_start + 64, 256) - 1;
     const int m_row[2] = {(m_start + row), (m_start + (row + 8))};
+    kernel_before_is_over();
     // for k in [0, k) carry s1[m, n]
     float s1[8][4];
     #pragma unroll
@@ -424,6 +439,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) matmul_kernel(f16* out, con
       }
     }
     block_barrier();
+    next_kernel_may_begin();
     // out[m, n] = s1
     {
       #pragma unroll

@@ -138,6 +138,18 @@ DEV void cluster_send(u32 to, u32 mbarrier, float x) {
 DEV void cluster_send_two(u32 to, u32 mbarrier, float x, float y) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
     :: "r"(to), "f"(x), "f"(y), "r"(mbarrier) : "memory"); }
+// ---- kernels of one operator: the next one may begin while this one runs; it waits itself before it reads (sm_90)
+DEV void next_kernel_may_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// The kernel before has ended, and what it has written may be read.
+DEV void kernel_before_is_over() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // ---- vectors of rows. Nobody else reads a row, so it need not stay in the first-level cache; what rows share may.
 // No branch: several of them go out together.
 #define CLEAVE_LOAD_WORDS(name, how, when) \
@@ -329,6 +341,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
     const int m_start = m_tile * 2;
     const int m_last = least(m_start + 2, dim_m) - 1;
     const int m_row[1] = {(m_start + row)};
+    kernel_before_is_over();
     if (((u64)x_2 & 15) == 0 && (dim_n & 7) == 0 && ((u64)out & 15) == 0) {
       // for n in [0, n) carry m1[m]
       float m1[1] = {NEG_INF};
@@ -531,6 +544,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
       for (int h = 0; h < 1; h++) {
         e3[h] = recip0(s1[h]);
       }
+      next_kernel_may_begin();
       // for n in [0, n)
       const int n_low_3 = 0;
       const int n_high_3 = dim_n;
@@ -737,6 +751,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) softmax_kernel(const f16* _
       for (int h = 0; h < 1; h++) {
         e3_2[h] = recip0(s1_2[h]);
       }
+      next_kernel_may_begin();
       // for n in [0, n)
       const int n_low_6 = 0;
       const int n_high_6 = dim_n;

@@ -86,6 +86,7 @@ class FakeGpu:
         self.device, self.stream = 0, 7
         self.allocated = []
         self.launched = []
+        self.launched_early = []
         """(entry, device that the kernel was loaded on, stream)"""
         self.encoded = []
         self.loaded = []
@@ -110,17 +111,20 @@ class FakeGpu:
         self.encoded.append((pointer, facts))
         ctypes.c_uint64.from_address(at).value = pointer
 
-    def load_kernel(self, cubin, entry, *, threads, shared_bytes, early=False):
+    def load_kernel(self, cubin, entry, *, threads, shared_bytes, cluster=1, early=False):
         self.loaded.append((entry, self.device))
         self.early.append(early)
-        return FakeKernel(self, entry, self.device)
+        return FakeKernel(self, entry, self.device, early)
 
 
 class FakeKernel:
-    def __init__(self, gpu, entry, device):
-        self.gpu, self.entry, self.device = gpu, entry, device
+    def __init__(self, gpu, entry, device, early):
+        self.gpu, self.entry, self.device, self.early = gpu, entry, device, early
         kinds, self.work = gpu.kernels[entry]
         self.types = [C_TYPES[kind] for kind in kinds]
+
+    def in_order(self):
+        return FakeKernel(self.gpu, self.entry, self.device, early=False)
 
     def bound(self, grid, parameters, stream):
         def launch():
@@ -129,6 +133,7 @@ class FakeKernel:
             addresses = (ctypes.c_void_p * len(self.types)).from_address(parameters)
             values = [t.from_address(a).value for t, a in zip(self.types, addresses, strict=True)]
             self.gpu.launched.append((self.entry, self.device, stream))
+            self.gpu.launched_early.append(self.early)
             self.work(grid, *values)
 
         return launch

@@ -28,12 +28,12 @@ from cleave.tune.plan import Made, Planned
 from cleave.tune.rank import ranks, spearman
 from experiments.e01_ablation import attention
 from experiments.e01_ablation.baselines import baselines
-from experiments.e01_ablation.config import GOALS, SETS, Point, file_of, points
+from experiments.e01_ablation.config import GOALS, IN_ORDER, SETS, Point, file_of, points
 from experiments.e01_ablation.plans import plan
 from experiments.e01_ablation.point import checked, drawn, timed
 from experiments.e01_ablation.rank import orders, rank_table
 from experiments.e01_ablation.reach import reach, read_microseconds
-from experiments.e01_ablation.summary import Ratio, mean, measured_points, ratios, table
+from experiments.e01_ablation.summary import Ratio, in_order_lines, mean, measured_points, ratios, table
 from tests.null.e01_laboratory import RIGHT, Inline, clock, laboratory, machine, on_the_interpreter, planned
 
 torch = pytest.importorskip("torch")
@@ -157,7 +157,7 @@ def test_a_point_is_checked_and_timed() -> None:
     assert all(r.outcome is Outcome.OK for r in out.records)
     times = {r.workload["contender"]: r for r in out.records}
     assert set(times) == {
-        *("cleave", "schedule 0", "eager", "reassociated"),
+        *("cleave", IN_ORDER, "schedule 0", "eager", "reassociated"),
         *("compile: eager", "compile: reassociated"),
     }
     ours = times["cleave"]
@@ -288,6 +288,16 @@ def test_means_are_over_subgraphs_of_means_over_points() -> None:
     assert lines[3].split() == ["b", "2.000", "8.000", "4.000"]
     assert lines[4].split()[:5] == ["over", "subgraphs", "2.000", "8.000", f"{mean([2.0, 4.0]):.3f}"]
     assert lines[4].endswith("(goal 1.6)")
+
+
+def test_what_is_launched_in_order_has_means_of_its_own() -> None:
+    commit = {"id": "1", "dirty": False}
+    records = [row("a1", 4.0), row("a1", 2.0, contender=IN_ORDER), row("b1", 8.0, subgraph="b", contender=IN_ORDER)]
+    found = ratios(records, commit, IN_ORDER)
+    assert {r.point: r.value for r in found} == {"a1": 2.0, "b1": 8.0}
+    (line,) = in_order_lines(found)
+    assert line.split() == ["launched", "in", "order", "4.000", "-", "4.000"]
+    assert in_order_lines(ratios(records[:1], commit, IN_ORDER)) == []
 
 
 def test_a_mean_below_one_is_missed() -> None:

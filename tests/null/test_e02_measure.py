@@ -191,7 +191,8 @@ def made(number: int, merge: str) -> Made:
     binding = SimpleNamespace(
         tiles={}, warps=number, row_tiles=1, mma="mma.sync", teams=1, stages=2, rows=(), key=number
     )
-    kernel = SimpleNamespace(skeleton="ring", binding=binding, feed="cp.async")
+    program = SimpleNamespace(grid=(SimpleNamespace(kind="outer"),))
+    kernel = SimpleNamespace(skeleton="ring", binding=binding, feed="cp.async", program=program)
     source = SimpleNamespace(
         kernels=(SimpleNamespace(text=str(number), grid=(), shared_bytes=0),), derived=(), fixed={}
     )

@@ -26,7 +26,8 @@ def operator(
         f'{device_prelude()}\nextern "C" __global__ void __launch_bounds__({threads}, 1) '
         f"probe(const {kind}* __restrict__ x, {kind}* y, int n) {{\n"
         "  SHARED_MEMORY(shared);\n  const u32 base = shared_address(shared);\n"
-        f"  const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;\n  {body}\n}}\n"
+        f"  const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;\n"
+        f"  kernel_before_is_over();\n  {body}\n}}\n"
     )
     parameters = (
         Parameter("x", "pointer", dtype, False, Pointer("x")),

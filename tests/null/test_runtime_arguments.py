@@ -402,7 +402,18 @@ def test_a_kernel_that_waits_itself_is_launched_early_where_the_device_can(fake_
     first, second = operator.kernels
     f = executable(replace(operator, kernels=(first, replace(second, waits=True))), arch)
     f(np.ones((2, 3), np.float32), np.float32(2))
-    assert fake_gpu.early == [False, arch == "sm_90a"]
+    assert fake_gpu.early == fake_gpu.launched_early == [False, arch == "sm_90a"]
+
+
+def test_a_prepared_call_may_begin_when_everything_before_is_over(fake_gpu):
+    """Only its first kernel: what follows waits for that one anyway."""
+    operator = scaling(kernel_count=2)
+    f = executable(replace(operator, kernels=tuple(replace(k, waits=True) for k in operator.kernels)), "sm_90a")
+    x, y = DeviceArray(np.ones((3, 4), np.float32)), DeviceArray(np.zeros((3, 4), np.float32))
+    for early in (True, False, True):
+        f.prepare(x, np.float32(3), out=y, early=early)()
+        assert fake_gpu.launched_early[-2:] == [early, True]
+        np.testing.assert_array_equal(y.array, 3 * x.array)
 
 
 def test_outputs_of_the_caller(fake_gpu):

@@ -53,7 +53,7 @@ def test_projections_of_latent_attention_run_before_it_and_in_its_merge(rng: np.
     found = {c.name: c for c in load_candidates(CANDIDATES / "mla_projected_decode.json")}
     plan = schedule(found["split t"], H200, {"b": 16, "t": 1024}, split={"t": 4}, keep=1)[0]
     assert plan.merge == "second-launch"
-    assert [k.skeleton for k in plan.kernels] == ["warp-ring", "cta-ring", "warp-ring"]
+    assert [k.skeleton for k in plan.kernels] == ["cta-ring", "cta-ring", "warp-ring"]
     before, attention, merge = plan.kernels
     assert [[a.name for a in k.binding.rows] for k in plan.kernels] == [["b"], ["h"], ["b"]]
     assert {a.name for a in attention.program.whole} >= {"r", "p"} and attention.binding.division is not None

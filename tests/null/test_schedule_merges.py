@@ -10,10 +10,8 @@ import pytest
 import cleave
 from cleave import nn, ops
 from cleave.candidate import load_candidates
-from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
-from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import ScheduleError
 from cleave.schedule import schedule
 from cleave.search import search
@@ -63,18 +61,6 @@ def test_an_axis_of_one_tile_has_no_other_blocks_to_wait_for(merge: Merge) -> No
         e = np.exp(x.astype(float) - x.astype(float).max(1, keepdims=True))
         wanted = (e / e.sum(1, keepdims=True)) @ w.astype(float)
         assert np.linalg.norm(got - wanted) < 1e-3 * np.linalg.norm(wanted)
-
-
-def test_kernels_of_one_operator_say_when_the_next_may_begin_and_wait_for_the_one_before() -> None:
-    c = next(c for c in searched(nn.softmax_matmul(n=64)).candidates if c.name == "split k")
-    forced = {"merge": "second-launch", "split": {"k": 2}}
-    first, second = generate(schedule(c, Target("sm_90a"), {"m": 70, "k": 200}, **forced)[0]).kernels
-    begins, waits = "next_kernel_may_begin();", "kernel_before_is_over();"
-    own = [k.text.split(KERNEL_MARK)[1].split("{\n", 1)[1].lstrip() for k in (first, second)]
-    assert own[0].startswith(begins) and waits not in own[0] and not first.waits
-    assert own[1].startswith(waits) and begins not in own[1] and second.waits
-    for made in compile_many([(k, arch) for k in (first, second) for arch in k.architectures]):
-        assert not isinstance(made, Failed), made
 
 
 @pytest.mark.parametrize(("teams", "chunk_seconds"), [(1, 0.3e-6), (4, 0.075e-6)])

@@ -55,11 +55,11 @@ def test_tune_prints_a_table_and_pins(command: Callable[[str], Run], saved: Path
     first = command(asked)
     assert first.code == 0 and first.err == ""
     head, columns, *rows = [line for line in first.out.splitlines() if line]
-    assert head.endswith(" on host memory (sm_90a): m=5, n=33")
+    assert head.endswith(" on host memory (sm_90a): m=20, n=33")
     assert columns.split()[:4] == ["modelled", "us", "measured", "us"]
-    assert len([r for r in rows if " ok " in r]) == 5 and "5 measured, 0 of" in first.out
+    assert len([r for r in rows if " ok " in r]) == 6 and "6 measured, 0 of" in first.out
     second = command(f"{asked} --json").json
-    assert (second["measured"], second["reused"], len(second["rows"])) == (0, 5, 5)
+    assert (second["measured"], second["reused"], len(second["rows"])) == (0, 6, 6)
     assert second["dims"] == BIND and second["best"]["outcome"] == "ok" and second["records"] == str(tmp_path / "r")
     run = command(f"run {saved} --pin {tmp_path / 'pin'} --json").json
     assert run["outcome"] == "ok" and run["candidate"] == second["best"]["candidate"]
@@ -120,7 +120,7 @@ def test_a_result_tunes_itself(saved: Path, tmp_path: Path) -> None:
     found = result.tune(budget=2, records=tmp_path / "r")
     assert found.measured == 2 and found.dims == BIND and "Tuned(" in repr(found) and "<table>" in found._repr_html_()
     other = result.tune({"n": 64}, budget=1, records=tmp_path / "r")
-    assert other.dims == {"m": 5, "n": 64} and other.measured == 1
+    assert other.dims == {"m": 20, "n": 64} and other.measured == 1
 
 
 # ---- pins

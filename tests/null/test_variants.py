@@ -117,6 +117,15 @@ def test_a_variant_is_picked_only_where_it_can_run() -> None:
         assert planned(f, g, dims).items() >= dims.items()
 
 
+def test_a_call_does_not_give_the_length_of_a_chunk() -> None:
+    g = nn.matmul(n=256, k=4096)
+    c, whole = next(c for c in search(g).candidates if c.splits), as_written(g)
+    split = generate(cleave.schedule(c, H200, {"m": 16}, split={"k": 4}, merge="cluster")[0])
+    assert split.derived and split.constraints
+    found = variants_of([split, generate(cleave.schedule(whole, H200, {"m": 600})[0])], [(dim("m") <= 64,), ()])
+    assert [choose(found, {"m": m, "n": 256, "k": 4096}) for m in (1, 64, 65)] == [0, 0, 1]
+
+
 def test_dims_that_a_schedule_has_compiled_in_are_compared() -> None:
     g = nn.lora()
     shapes = [{"m": m, "n": 512, "k": 512, "r": r} for m, r in ((1, 16), (600, 16), (600, 64))]

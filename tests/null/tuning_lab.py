@@ -27,7 +27,7 @@ from cleave.tune.tuner import Laboratory
 from tests.null.host_device import HOST
 from tests.null.planted import DEEDS
 
-BIND = {"m": 5, "n": 33}
+BIND = {"m": 20, "n": 33}
 VARIABLE = "CLEAVE_TEST_TUNING"
 GRAPH = cleave.trace(lambda x: x * 2.0, x="m n")
 CANDIDATES = (as_written(GRAPH),)

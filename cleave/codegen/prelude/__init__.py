@@ -12,19 +12,16 @@ KERNEL_MARK = "// ---- kernel\n"
 
 
 @cache
-def device_prelude(
-    feed: Feed = "cp.async", instructions: str = "", *, rows: bool = False, ordered: bool = False, tables: bool = False
-) -> str:
+def device_prelude(feed: Feed = "cp.async", instructions: str = "", *, rows: bool = False, tables: bool = False) -> str:
     """CUDA C++, ending in ``KERNEL_MARK``.
 
-    ``instructions``: of the warpgroups, see ``codegen.warpgroup``; ``rows``: where threads share them; ``ordered``: for
-    one of several kernels; ``tables``: where rows are looked up.
+    ``instructions``: of the warpgroups, see ``codegen.warpgroup``; ``rows``: where threads share them; ``tables``:
+    where rows are looked up.
     """
     boxes = _text("bulk.cuh") if feed == "tma" else ""
     groups = _text("warpgroup.cuh") + instructions if instructions else ""
-    more = (_text("rows.cuh") if rows else "") + (_text("order.cuh") if ordered else "")
-    more += _text("tables.cuh") if tables else ""
-    return _text("device.cuh") + boxes + groups + more + _common(feed, rows=rows)
+    more = (_text("rows.cuh") if rows else "") + (_text("tables.cuh") if tables else "")
+    return _text("device.cuh") + _text("order.cuh") + boxes + groups + more + _common(feed, rows=rows)
 
 
 def has_mbarriers(text: str) -> bool:

@@ -2,6 +2,7 @@
 #undef SHARED_MEMORY
 #define SHARED_MEMORY(name) extern __shared__ __align__(1024) unsigned char name[]  // the engine's swizzle follows the bits of addresses
 struct __align__(64) TensorMap { u64 words[16]; };
+DEV void fetch_map(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" :: "l"(&map) : "memory"); }
 DEV void mbarrier_open(u32 address, int arrivals = 1) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(address), "r"(arrivals) : "memory"); }
 DEV void mbarrier_close(u32 address) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" :: "r"(address) : "memory"); }

@@ -150,7 +150,7 @@ template <class T> static void multiply_add(float (&d)[4], const u32 (&a)[4], u3
 // ---- blocks that wait for each other
 int arrive(int* counter);
 DEV void next_kernel_may_begin() {}  // kernels run one after the other
-DEV void kernel_before_is_over() {}
+void kernel_before_is_over();
 void reset(int* counter);
 void wait_for(const int* counter, int total);
 

@@ -32,6 +32,7 @@ struct Fiber {
   std::vector<int> seen; // phases of each mbarrier that it has waited for
   std::vector<View> heard; // of each block of the cluster, at mbarriers that it has waited for
   std::vector<View> heard_here; // of each warp of its own block
+  bool after;            // it has waited for the kernel before
   std::vector<u32> reading; std::deque<std::vector<u32>> multiplies;  // cells that the tensor cores read for it, by group
 };
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
@@ -126,9 +127,12 @@ static const Range* range_of(const void* p, int bytes, const char* what) {
   fail("thread %d of block %d %s %d bytes outside every buffer", machine.current, blockIdx.x, what, bytes);
   return nullptr;
 }
+void kernel_before_is_over() { self().after = true; }
+static void check_after() { if (!self().after) fail("thread %d uses memory before the kernel before is over", machine.current); }
 void check_global(const void* p, int bytes, bool writes) {
   Fiber& f = self();
   const Range* r = range_of(p, bytes, writes ? "writes" : "reads");
+  check_after();
   if (!writes) {
     if (r->kind == SHARED_BY_BLOCKS && machine.arrival == f.epoch) fail("thread %d reads what other blocks wrote while its own arrives, no barrier between", machine.current);
     return;
@@ -138,6 +142,7 @@ void check_global(const void* p, int bytes, bool writes) {
   f.wrote = f.epoch;
 }
 void check_cached(const void* p, int bytes) {
+  check_after();
   if (range_of(p, bytes, "reads")->kind == SHARED_BY_BLOCKS) fail("thread %d reads what other blocks write through a cache that may be stale", machine.current);
 }
 
@@ -478,6 +483,7 @@ static void ask(Machine& other, u32 to, const Map& map, const u64* words, u32 at
 // ``mask``: the blocks of the cluster in which the box lands; 0: this one.
 void copy_box_at(u32 to, const u64* words, u32 at, int mask, const int* coordinates, int rank) {
   const Map map(words);
+  check_after();
   if (rank != map.rank) fail("thread %d gives %d coordinates for a map of %d axes", machine.current, rank, map.rank);
   if (to % (8 * map.swizzle)) fail("thread %d asks for a box at shared byte %u, no multiple of %d", machine.current, to, 8 * map.swizzle);
   if (mask == 0) { ask(machine, to, map, words, at, coordinates); return; }
@@ -573,7 +579,7 @@ static void start_block(void (*entry)(int)) {
   m.all.arrived = m.all.generation = 0;
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
-    f.stack.resize(1 << 17); f.done = f.blocked = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.all_epoch = f.group = 0; f.copies.clear();
+    f.stack.resize(1 << 17); f.done = f.blocked = f.after = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.all_epoch = f.group = 0; f.copies.clear();
     f.wrote = -1; f.cluster_epoch = 0; f.arrived_in = -1; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear(); f.heard_here.clear(); f.reading.clear(); f.multiplies.clear();
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
