@@ -24,7 +24,7 @@ FORCED: dict[str, dict[str, Any]] = {
     "rings": {"skeleton": "cta-ring", "feed": "cp.async"},
     "boxes for teams": {"skeleton": "warp-ring", "mma": "mma.sync"},
     "tiles from a counter": {"skeleton": "specialised"},
-    "a cluster": {"merge": "cluster", "split": {"k": 4}},
+    "a cluster": {"merge": "cluster", "split": {"k": 4}, "tile": {"n": 64}},
     "a full cluster": {"merge": "cluster", "split": {"k": 2}, "skeleton": "specialised", "tile": {"n": 128}},
     "who comes last": {"merge": "last-arriving", "split": {"k": 3}},
     "a second launch": {"merge": "second-launch", "split": {"k": 3}},
