@@ -11,15 +11,24 @@ SAME_FAMILY = 2
 """Schedules of the same kernels and tiles that are tried: they differ in rings, feeds, split counts."""
 
 
+OTHERWISE = 1.3
+"""How many times as long as the best the first of other forms may take, as modelled, to be tried all the same."""
+
+
 def best(found: Sequence[Schedule], count: int) -> list[Schedule]:
-    """The first ones by modelled time over all candidates, few of one family.
+    """The first ones by modelled time over all candidates, few of one family; in up to half of the places the first
+    ones of every form, its kernels and how they merge: between those the model errs most.
 
     A candidate that is split into one chunk is the one without a split, if that has schedules too.
     """
     whole = [s for s in found if not s.chunks or s.merge != "none"]
     offered = whole if any(not s.chunks for s in whole) else found
     ranked = different(sorted(offered, key=lambda s: (microseconds(s), launches(s))), _program)
-    return different(ranked, _family, SAME_FAMILY)[:count]
+    ranked = different(ranked, _family, SAME_FAMILY)
+    limit = OTHERWISE * microseconds(ranked[0]) if ranked else 0.0
+    forms = [s for s in different(ranked, _form, SAME_FAMILY) if microseconds(s) <= limit]
+    more = [s for s in forms if s not in ranked[:count]][: count // 2]
+    return [*ranked[: count - len(more)], *more]
 
 
 def different(ranked: Sequence[Schedule], key: Callable[[Schedule], object], most: int = 1) -> list[Schedule]:
@@ -42,6 +51,10 @@ def tiling(k: KernelPlan) -> tuple[object, ...]:
 
 def _family(s: Schedule) -> tuple[object, ...]:
     return (s.merge, *((k.skeleton, tiling(k)) for k in s.kernels))
+
+
+def _form(s: Schedule) -> tuple[object, ...]:
+    return (s.merge, len(s.kernels), *(k.skeleton == "row" for k in s.kernels))
 
 
 def _program(s: Schedule) -> tuple[object, ...]:
