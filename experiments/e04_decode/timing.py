@@ -42,6 +42,19 @@ class Baselines:
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+def in_order(call: partial[Any]) -> Callable[[], object]:
+    """Prepared at the first call, for the stream that is current then."""
+    ready: list[Callable[[], object]] = []
+
+    def launch() -> None:
+        if not ready:
+            run: Any = call.func
+            ready.append(run.prepare(*call.args, **call.keywords, early=False))
+        ready[0]()
+
+    return launch
+
+
 @dataclass(frozen=True)
 class Ours:
     """A compiled schedule with a call for each set of inputs."""
@@ -52,8 +65,7 @@ class Ours:
 
     def in_order(self) -> list[Callable[[], object]]:
         """Calls that are launched when the one before them is over, as those of baselines are."""
-        run: Any = self.calls[0].func
-        return [run.prepare(**c.keywords, early=False) for c in self.calls]
+        return [*map(in_order, self.calls)]
 
 
 def time_decode(point: Timed, planned: Planned) -> Checked:
