@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleave.records import Outcome, Record
-from experiments.e04_decode.config import PAPER, TIMED, Timed
+from experiments.e04_decode.config import IN_ORDER, PAPER, TIMED, Timed
 from paper_figs.source import Source, stamp
 from paper_figs.style import BLUE, GREY, ORANGE, PAGE, figure, number_at
 from paper_figs.table import Table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SOURCE = Source("e04_decode/times.jsonl", "python -m experiments run e04 measure --parts times,paper")
 READ_CEILING = 4.55
 """TB/s: what a kernel that only reads reaches on an H200."""
-OURS = ("cleave", "model's first", "split off")
+OURS = ("cleave", "model's first", "split off", IN_ORDER)
 FORMS = {32: "MHA", 8: "GQA", 1: "MQA"}
 WIDTH = 0.38
 

@@ -23,7 +23,7 @@ from cleave.cost.program import Work
 from cleave.cost.roofline import chunk_count, works_of
 from cleave.cost.time import modelled
 from cleave.errors import CleaveError
-from cleave.records import Outcome, Record
+from cleave.records import Record
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.plan import Binding, Merge
@@ -32,6 +32,7 @@ from cleave.tune.rank import spearman
 from experiments.e01_ablation.config import SETS, TARGET, Point, points
 from experiments.e01_ablation.plans import candidates_of
 from experiments.e01_ablation.rank import LEAST
+from experiments.e01_ablation.summary import is_schedule
 
 Array = NDArray[np.float64]
 
@@ -92,9 +93,8 @@ def times_of(records: Iterable[Record]) -> dict[str, dict[str, float]]:
     """Name of a point -> plan -> microseconds, from its newest record."""
     times: dict[str, dict[str, float]] = {}
     for r in records:
-        plan = r.schedule.get("plan")
-        if plan and r.quantiles and r.outcome is Outcome.OK:
-            times.setdefault(r.workload["point"], {})[plan] = r.quantiles["q50"]
+        if is_schedule(r):
+            times.setdefault(r.workload["point"], {})[r.schedule["plan"]] = r.quantiles["q50"]
     return times
 
 

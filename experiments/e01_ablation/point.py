@@ -25,6 +25,7 @@ from experiments.e01_ablation.baseline import Function, Given
 from experiments.e01_ablation.baselines import baselines
 from experiments.e01_ablation.config import IN_ORDER, Point
 from experiments.metric import compare, reference
+from experiments.schedules import in_order
 from experiments.tally import Checked
 
 BASELINE_ERROR = 2e-3
@@ -58,13 +59,6 @@ def _torch_compiled(run: Function, mode: Mode) -> Function:
     return torch.compile(call, dynamic=False, fullgraph=True, mode=_MODES[mode])
 
 
-def _in_order(call: Call) -> Call:
-    """The same call, launched when the one before it is over, as those of baselines are."""
-    assert isinstance(call, partial)
-    run: Any = call.func
-    return run.prepare(*call.args, **call.keywords, early=False)
-
-
 @dataclass(frozen=True)
 class Laboratory:
     """Where contenders run: a GPU, unless a test says otherwise."""
@@ -73,7 +67,7 @@ class Laboratory:
     executable: Callable[[Made], Any] = _on_gpu
     time: Callable[..., Times] = time_contenders
     compiler: Callable[[Function, Mode], Function] = _torch_compiled
-    in_order: Callable[[Call], Call] = _in_order
+    in_order: Callable[[Any], Call] = in_order
     sets: int | None = None
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cleave.records import Outcome, Record
+from cleave.records import Record
 from cleave.tune.rank import spearman
 from experiments.e01_ablation.config import SETS, points
-from experiments.e01_ablation.summary import is_of
+from experiments.e01_ablation.summary import is_of, is_schedule
 
 FIRST = 5
 """The measured best should be among so many of the model's first choices."""
@@ -46,10 +46,10 @@ def orders(records: Iterable[Record], commit: Mapping[str, object] | None) -> li
     workload = {p.name: str(p.workload) for p in points(SETS["all"])}
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for r in records:
-        plan, modelled = r.schedule.get("plan"), r.schedule.get("modelled_us")
-        if plan and modelled and r.quantiles and r.outcome is Outcome.OK and is_of(r, commit):
+        modelled = r.schedule.get("modelled_us")
+        if modelled and is_schedule(r) and is_of(r, commit):
             own = found.setdefault(r.workload["point"], {})
-            own[plan] = modelled, r.quantiles["q50"]
+            own[r.schedule["plan"]] = modelled, r.quantiles["q50"]
     return [
         Order(name, workload[name], *zip(*own.values(), strict=True))
         for name, own in found.items()

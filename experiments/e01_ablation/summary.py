@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 
 from cleave.records import Outcome, Record
-from experiments.e01_ablation.config import MEAN_GOAL, SETS, SUBGRAPH_GOAL, points
+from experiments.e01_ablation.config import IN_ORDER, MEAN_GOAL, SETS, SUBGRAPH_GOAL, points
 from experiments.e01_ablation.reach import reach
 
 PHASES = ("prefill", "decode")
@@ -29,6 +29,12 @@ class Ratio:
 def is_of(r: Record, commit: Mapping[str, object] | None) -> bool:
     """Whether a record was made by a commit, changes included."""
     return r.environment.get("commit") == commit
+
+
+def is_schedule(r: Record) -> bool:
+    """Whether a record is the time of a schedule as it is launched when it is used."""
+    timed = r.outcome is Outcome.OK and bool(r.quantiles) and bool(r.schedule.get("plan"))
+    return timed and r.workload.get("contender") != IN_ORDER
 
 
 def measured_points(records: Iterable[Record], commit: Mapping[str, object] | None, mode: str) -> set[str]:

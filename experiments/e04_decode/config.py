@@ -118,6 +118,9 @@ PAPER = tuple(
 )
 """The decode form of the paper: its b is a number of queries a head, against 4096 keys, not causal."""
 
+IN_ORDER = "in order"
+"""The fastest schedule, each call launched when the one before it is over."""
+
 HOST_MICROSECONDS = 8.0
 """Goal: what a call from Python may cost the host."""
 

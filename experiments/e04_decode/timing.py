@@ -18,8 +18,9 @@ from cleave.records import Outcome, Record
 from cleave.runtime.timing import Contender, Timing, rotation, time_contenders
 from cleave.tile.plan import Schedule
 from cleave.tune.description import described, row
-from experiments.e04_decode.config import Shape, Timed
+from experiments.e04_decode.config import IN_ORDER, Shape, Timed
 from experiments.e04_decode.plans import Planned
+from experiments.schedules import in_order
 from experiments.tally import Checked
 
 WHOLE_ERROR = 2e-3
@@ -42,19 +43,6 @@ class Baselines:
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def in_order(call: partial[Any]) -> Callable[[], object]:
-    """Prepared at the first call, for the stream that is current then."""
-    ready: list[Callable[[], object]] = []
-
-    def launch() -> None:
-        if not ready:
-            run: Any = call.func
-            ready.append(run.prepare(*call.args, **call.keywords, early=False))
-        ready[0]()
-
-    return launch
-
-
 @dataclass(frozen=True)
 class Ours:
     """A compiled schedule with a call for each set of inputs."""
@@ -62,10 +50,6 @@ class Ours:
     plan: Schedule
     calls: Sequence[partial[Any]]
     error: float
-
-    def in_order(self) -> list[Callable[[], object]]:
-        """Calls that are launched when the one before them is over, as those of baselines are."""
-        return [*map(in_order, self.calls)]
 
 
 def time_decode(point: Timed, planned: Planned) -> Checked:
@@ -169,7 +153,7 @@ def _timed(name: str, dims: Shape, planned: Planned, baselines: Baselines, goal:
     named = {"cleave": best, "model's first": made[id(planned.plans[0])], "split off": made[id(planned.split_off)]}
     chosen = {label: o for label, o in named.items() if o is not None}
     calls: dict[str, Sequence[Callable[[], object]]] = {label: o.calls for label, o in chosen.items()}
-    calls["in order"] = best.in_order()
+    calls[IN_ORDER] = [*map(in_order, best.calls)]
     calls |= {n: [partial(f, s) for s in baselines.sets] for n, f in baselines.functions.items()}
     times = time_contenders([Contender(n, c) for n, c in calls.items()])
     least = min(times[n].median for n in baselines.functions)

@@ -359,6 +359,8 @@ def test_an_order_is_of_the_schedules_of_a_point() -> None:
     times = enumerate([9.0, 8.0, 7.0, 6.0, 5.0, 1.0, 4.0])
     records = [schedule_row("a", 9.0, 1.0), *(schedule_row("abcdefg"[n], n + 1.0, t) for n, t in times)]
     records.append(schedule_row("a", 1.0, 1.0, "matmul decode m32"))  # alone
+    last = schedule_row("a", 1.0, 99.0)
+    records.append(msgspec.structs.replace(last, workload={**last.workload, "contender": IN_ORDER}))
     (found,) = orders(records, commit)
     assert found.workload == "matmul decode" and found.modelled == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
     assert found.place == 5 and found.correlation == pytest.approx(-27 / 28)

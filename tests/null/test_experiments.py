@@ -1,11 +1,14 @@
 """The experiment runner finds, lists and runs experiments, and refuses a name that it does not know."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import experiments.__main__ as runner
+from experiments.schedules import in_order
 
 
 @pytest.fixture
@@ -35,3 +38,21 @@ def test_run_passes_the_options_on(folder: Path, name: str) -> None:
 def test_unknown_name_is_one_line_and_exit_code_2(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.main(["run", name]) == 2
     assert capsys.readouterr().err == f"experiments: no experiment {name!r}; there are: e98_first, e99_second\n"
+
+
+def test_a_call_in_order_is_prepared_once_for_the_stream_that_times_it() -> None:
+    asked: list[object] = []
+    stream = ["where it was made"]
+
+    class Run:
+        def __call__(self) -> None: ...
+
+        def prepare(self, *inputs: object, early: bool, **named: object) -> Callable[[], object]:
+            asked.append((inputs, named, early, stream[0]))
+            return lambda: asked.append("launched")
+
+    call = in_order(partial(Run(), 1, out=2))
+    stream[0] = "where it is timed"
+    call()
+    call()
+    assert asked == [((1,), {"out": 2}, False, "where it is timed"), "launched", "launched"]

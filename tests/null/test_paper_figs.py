@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import paper_figs.__main__ as figures
@@ -142,6 +143,10 @@ def test_a_shape_of_decode_is_as_it_was_measured_last(records: Path) -> None:
     found = list(read(records / "e04_decode/times.jsonl"))
     shape = decode.newest(found, TIMED[0])
     assert shape is not None and (shape.ours, shape.theirs, shape.baseline) == (5.0, 8.0, "cudnn")
+    alone = msgspec.structs.replace(
+        found[0], workload={**found[0].workload, "contender": "in order"}, quantiles={"q50": 1.0}
+    )
+    assert decode.newest([*found[:2], alone, *found[2:]], TIMED[0]) == shape  # no baseline of anybody's
     later = decode.newest([*found, found[0], found[4]], TIMED[0])
     assert later is not None and later.baseline == "fa2" and decode.newest(found, TIMED[1]) is None
     assert shape.bandwidth(1.0) == pytest.approx((2 * 2 * 8 * 1024 * 128 + 2 * 2 * 32 * 128) / 1e6)
