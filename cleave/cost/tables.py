@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Input
-from cleave.ir.index import axes_of, evaluate, inputs_of
+from cleave.ir.index import axes_of, evaluate, inputs_of, symbols_of
 from cleave.tile.packed import packed_axis, program_lengths
 from cleave.tile.plan import Binding
 from cleave.tile.program import Loop, Program, statements
+
+MOST_ENTRIES = 2**24
+"""Entries of a table that is made up here, one a request."""
 
 LONGEST = 3.0
 """The longest request of a large batch, in averages: of decode, captured from a server, 2.5 to 3.8."""
@@ -50,5 +54,12 @@ def representative_tables(program: Program, dims: Mapping[str, int]) -> dict[str
 
 def _rising(table: Input, last: int, dims: Mapping[str, int]) -> Any:
     shape = [int(evaluate(n, dims)) for n in table.shape]
+    if shape[-1] > MOST_ENTRIES:
+        used = ", ".join(
+            f"{s.name} = {dims[s.name]}" for s in sorted(symbols_of(table.shape[-1]), key=lambda s: s.name)
+        )
+        raise ScheduleError(
+            f"{shape[-1]} entries ({used}): work is counted for at most {MOST_ENTRIES}", location=f"table {table.name}"
+        )
     steps = np.arange(shape[-1]) * last // max(shape[-1] - 1, 1)
     return np.broadcast_to(steps, [*([1] * (len(shape) - 1)), shape[-1]])

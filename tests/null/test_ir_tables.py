@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import cleave
 from cleave import nn
+from cleave.candidate import load_candidates
 from cleave.config import Config
+from cleave.errors import ScheduleError
 from cleave.ir.generic import fixed_graph
 from cleave.ir.tables import draw_tables
 from cleave.pipeline.trial import check_tile_program
@@ -17,6 +22,7 @@ from cleave.verify.check import verify
 from cleave.verify.verdict import Outcome
 from tests.null.searched import searched
 
+CANDIDATES = Path(__file__).parents[2] / "experiments" / "e02_dynamic" / "candidates"
 DIMS = {"b": 64, "total_q": 901, "total_kv": 5003, "num_kv_indices": 4999, "num_pages": 701, "group": 2}
 OPERATORS = {
     "paged_decode": {"h": 4, "kv_heads": 2, "d": 32, "page": 16},
@@ -74,3 +80,12 @@ def test_what_a_candidate_reads_beyond_a_request_is_in_its_inputs() -> None:
     split = next(c for c in searched(g).candidates if c.splits)
     found = verify(split, Config(seed=1), bind={"b": 4, "total_q": 2, "total_kv": 1})
     assert found.passed, str(found)
+
+
+def test_more_requests_than_anybody_counts_are_refused_by_name() -> None:
+    c = load_candidates(CANDIDATES / "gqa_paged_decode_h32_kv4_d128_ps1.json")[0]
+    bind = {"b": 2**40, "num_kv_indices": 1000, "num_pages": 1000}
+    with pytest.raises(
+        ScheduleError, match=r"table kv_indptr: 1099511627777 entries \(b = 1099511627776\): .* at most"
+    ):
+        cleave.schedule(c, Target("sm_90a"), bind)
