@@ -227,7 +227,7 @@ class Counter:
         at_once = self.boxes and self.binding.multicast is None and not work.lags
         work.early = self.binding.stages - (1 if at_once else 2)
         work.overlaps = overlaps(self.program, self.binding)
-        work.longest = longest(self.program, self.binding, self.extents)
+        work.longest = longest(self.program, self.binding, self.extents) * self.longest_chunk(environments)
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         work.registers += self.late_registers()
         work.crowded = is_crowded(self.program, self.binding)
@@ -310,6 +310,15 @@ class Counter:
                         self.work.other += volume * times
                 case Store():
                     self.store(s, times)
+
+    def longest_chunk(self, environments: Sequence[Mapping[Any, Any]]) -> float:
+        """Trips of the longest chunk of a split, in averages: chunks are whole tiles, the last ones short or empty."""
+        outer = [a for a in self.program.grid if a.kind == "outer"]
+        if not outer or packed_axis(self.program, self.binding) is not None:
+            return 1.0
+        walked = [s for s in self.program.body if isinstance(s, Loop) and {*outer} & axes_of(s.upper)]
+        trips = [sum(self.trips(s, e) for s in walked) for e in environments]
+        return max(trips) * len(trips) / sum(trips) if any(trips) else 1.0
 
     def trips(self, s: Loop, environment: Mapping[Any, Any]) -> int:
         last = {a: environment[a] + self.tile(a) - 1 for a in self.program.grid}

@@ -12,6 +12,7 @@ from cleave import nn, ops
 from cleave.candidate import load_candidates
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
+from cleave.cost.roofline import works_of
 from cleave.errors import ScheduleError
 from cleave.schedule import schedule
 from cleave.search import search
@@ -76,3 +77,13 @@ def test_a_block_that_merges_alone_takes_its_time_for_every_chunk(teams: int, ch
         assert plan.modelled is not None
         seconds.append(1e-6 * plan.modelled.terms["merge"])
     assert seconds[1] - seconds[0] == pytest.approx(48 * chunk_seconds, rel=0.05)
+
+
+@pytest.mark.parametrize(("tile", "longest"), [(128, 1.0), (160, 32 / 26), (176, 1.0), (64, 1.0)])
+def test_a_block_with_the_longest_chunk_ends_last(tile: int, longest: float) -> None:
+    """4096 keys in eight chunks of whole tiles: of 160 each six have four, one has two, and one has none."""
+    bind = {"b": 1, "kv_heads": 8, "group": 4, "s": 16, "d": 64, "e": 64, "t": 4096}
+    c = next(c for c in load_candidates(DECODE) if [s.base for s in c.splits] == ["t"])
+    forced = {"merge": "cluster", "split": {"t": 8}, "skeleton": "specialised", "tile": {"t_i": tile}}
+    plan = schedule(c, H200, bind, keep=1, **forced)[0]  # type: ignore[arg-type]
+    assert works_of(plan)[0].longest == pytest.approx(longest)
