@@ -148,8 +148,8 @@ def test_tables_that_begin_late_or_end_early(rng: np.random.Generator) -> None:
     late = {**x, "q": x["q"][1:], "kv_indptr": x["kv_indptr"][1:]}
     assert_right(plan, late, {n: a[1:] for n, a in REFERENCES["paged_decode"](x).items()}, operator)
     short = {**x, "kv_indices": x["kv_indices"][:400]}
-    for cache in ("k_cache", "v_cache"):  # what has no place reads page 0, which a draw may have left unused
-        short[cache] = np.concatenate([np.nan_to_num(x[cache][:1]), x[cache][1:]])
+    for pool in ("k_cache", "v_cache"):  # what has no place reads page 0, which a draw may have left unused
+        short[pool] = np.concatenate([np.nan_to_num(x[pool][:1]), x[pool][1:]])
     made = emulate(operator, short, schedule_dims(plan, {n: a.shape for n, a in short.items()}))
     for name, value in REFERENCES["paged_decode"](x).items():
         np.testing.assert_allclose(made[name][:2], value[:2], rtol=4e-3, atol=4e-3)
