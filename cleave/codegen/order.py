@@ -39,9 +39,11 @@ class Order:
 
 
 def wait(em: Emission) -> None:
-    """Here, where every thread comes by, unless memory was used before."""
+    """Here, where every thread comes by, unless memory was used before, or some may have left: a kernel of which nobody
+    waits is over before the one before it, and the next one would wait for it alone."""
     text = em.writer.text()
-    if not em.order.waits and not any(re.search(rf"\b{p}\b", text) for p in em.parameters.pointers):
+    used = "return;" in text or any(re.search(rf"\b{p}\b", text) for p in em.parameters.pointers)
+    if not em.order.waits and not used:
         em.writer.line(WAIT)
         em.order.waits = True
 

@@ -73,7 +73,7 @@ def test_every_kernel_waits_once_where_all_threads_come_by_and_before_it_names_a
         assert k.waits and text.count(WAIT) == 1
         before = text[: text.index(WAIT)]
         assert not any(re.search(rf"\b{a}\b", before) for a in arrays)
-        assert "copy_box" not in before and "for (" not in before
+        assert "copy_box" not in before and "for (" not in before and "return" not in before
         opened = [line for line in before.splitlines() if line.rstrip().endswith("{")]
         assert before.count("{") - before.count("}") == sum(line.strip() == "{" for line in opened), before
 
@@ -106,8 +106,18 @@ def test_memory_that_is_used_before_the_wait_is_an_error(name: str, rng: np.rand
     inputs = {"a": rng.standard_normal((20, 512)), "b": rng.standard_normal((512, 128))}
     sizes = {"m": 20, **plan.bind}
     emulate(operator, inputs, sizes)
-    with pytest.raises(CleaveError, match="uses memory before the kernel before is over"):
+    with pytest.raises(CleaveError, match="uses memory before the kernel before is over|ends, and has not waited"):
         emulate(without(operator, WAIT), inputs, sizes)
+
+
+def test_a_thread_that_leaves_without_a_wait_is_an_error(rng: np.random.Generator) -> None:
+    """Whoever waits for this kernel relies on it that those before it are over as well."""
+    operator = generate(PLANS["rings"]())
+    inputs = {"a": rng.standard_normal((20, 512)), "b": rng.standard_normal((512, 128))}
+    (k,) = operator.kernels
+    leaves = replace(k, text=k.text.replace(WAIT, f"if (blockIdx.x == 0) return; {WAIT}"))
+    with pytest.raises(CleaveError, match="ends, and has not waited for the kernel before"):
+        emulate(replace(operator, kernels=(leaves,)), inputs, {"m": 20, **PLANS["rings"]().bind})
 
 
 def without(operator: OperatorSource, line: str) -> OperatorSource:

@@ -648,7 +648,12 @@ static void run_cluster(void (*entry)(int), int first) {
     if (!run_warp()) left.erase(left.begin() + n);
   }
 }
-void finish_thread() { self().done = true; yield(); }
+void finish_thread() {
+  // else a kernel might end before the one before it, and whoever waits for this one would not wait for that one
+  if (!self().after) fail("thread %d ends, and has not waited for the kernel before", machine.current);
+  self().done = true;
+  yield();
+}
 int run_blocks(
     void (*entry)(int), int blocks, int cluster, int threads, int bytes, const u64* ranges, int count, u64 seed, char* told) {
   failed = false;
