@@ -106,7 +106,7 @@ def test_memory_that_is_used_before_the_wait_is_an_error(name: str, rng: np.rand
     inputs = {"a": rng.standard_normal((20, 512)), "b": rng.standard_normal((512, 128))}
     sizes = {"m": 20, **plan.bind}
     emulate(operator, inputs, sizes)
-    with pytest.raises(CleaveError, match="uses memory before the kernel before is over|ends, and has not waited"):
+    with pytest.raises(CleaveError, match=r"uses memory before the kernel before is over|ends, and has not waited"):
         emulate(without(operator, WAIT), inputs, sizes)
 
 
