@@ -30,7 +30,7 @@ from cleave.ir.index import (
     show,
 )
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
-from cleave.target import TARGETS
+from cleave.target import SHARED_OF_THE_SYSTEM, TARGETS, Facts
 from cleave.tile.box import ALIGNMENT, UNIT_BYTES
 from cleave.tile.check import check_merge, check_sent
 from cleave.tile.packed import Packed, packed_axis
@@ -123,7 +123,7 @@ def _kernel(
     _check_shared(schedule, em, shared, ALIGNMENT if feed == "tma" else _STATIC_SHARED)
     threads = 32 * (first.binding.warps + first.binding.loaders)
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
-    crowd = schedule.target.facts.registers // (CROWDED_REGISTERS * threads) if _is_crowd(group) else 1
+    crowd = _crowd(schedule.target.facts, threads, shared.most) if _is_crowd(group) else 1
     text = (
         prelude.device_prelude(
             feed,
@@ -158,6 +158,12 @@ def _kernel(
 
 def _is_crowd(group: Sequence[KernelPlan]) -> bool:
     return len(group) == 1 and is_crowded(group[0].program, group[0].binding)
+
+
+def _crowd(facts: Facts, threads: int, shared_bytes: int) -> int:
+    """Blocks that a multiprocessor has room for: where shared memory is what they lack, each has more registers."""
+    fitting = facts.shared_per_multiprocessor // (shared_bytes + SHARED_OF_THE_SYSTEM)
+    return max(1, min(fitting, facts.registers // (CROWDED_REGISTERS * threads)))
 
 
 def _one_tile_a_block(
