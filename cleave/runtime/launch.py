@@ -103,7 +103,8 @@ class LoadedOperator:
         addresses = self._addresses(layout, sizes, device, stream)
         kernels = self._on(device, stream) if layout.launches else ()
         if not early:
-            kernels = (*(k.in_order() for k in kernels[:1]), *kernels[1:])
+            first = [number for number, _ in layout.launches[:1]]  # those before it have nothing to do
+            kernels = tuple(k.in_order() if n in first else k for n, k in enumerate(kernels))
         found = Launches(kernels, layout, device, stream)
         found.resize(addresses, sizes)
         return found

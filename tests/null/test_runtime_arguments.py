@@ -8,7 +8,7 @@ import pytest
 
 from cleave.errors import ArgumentError, LaunchError
 from cleave.ir.dim import dim, dims
-from cleave.ir.index import Symbol, ceildiv, of
+from cleave.ir.index import Symbol, ceildiv, index, of
 from cleave.kernel import (
     Buffer,
     Compiled,
@@ -414,6 +414,18 @@ def test_a_prepared_call_may_begin_when_everything_before_is_over(fake_gpu):
         f.prepare(x, np.float32(3), out=y, early=early)()
         assert fake_gpu.launched_early[-2:] == [early, True]
         np.testing.assert_array_equal(y.array, 3 * x.array)
+
+
+def test_the_first_kernel_is_the_first_one_with_a_block(fake_gpu):
+    operator = scaling(kernel_count=2)
+    idle, busy = (replace(k, waits=True) for k in operator.kernels)
+    idle = replace(idle, grid=(index(0), *idle.grid[1:]))
+    f = executable(replace(operator, kernels=(idle, busy)), "sm_90a")
+    x = DeviceArray(np.ones((3, 4), np.float32))
+    for early in (True, False):
+        fake_gpu.launched_early.clear()
+        f.prepare(x, np.float32(3), early=early)()
+        assert fake_gpu.launched_early == [early]
 
 
 def test_outputs_of_the_caller(fake_gpu):
