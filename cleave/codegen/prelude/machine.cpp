@@ -148,6 +148,7 @@ void check_cached(const void* p, int bytes) {
 
 // ---- blocks that wait for each other: they run one after the other, in random order, so what a GPU might see too early is refused
 int arrive(int* counter) {
+  check_after();
   Fiber& f = self();
   range_of(counter, 4, "counts in");
   for (int i = 0; i < machine.threads; i++)
@@ -155,8 +156,8 @@ int arrive(int* counter) {
   machine.arrival = f.epoch;
   return (*counter)++;
 }
-void wait_for(const int* counter, int total) { range_of(counter, 4, "waits at"); while (*counter < total) yield(); }
-void reset(int* counter) { range_of(counter, 4, "resets"); *counter = 0; }
+void wait_for(const int* counter, int total) { check_after(); range_of(counter, 4, "waits at"); while (*counter < total) yield(); }
+void reset(int* counter) { check_after(); range_of(counter, 4, "resets"); *counter = 0; }
 void check_aligned(const void* p, int bytes) {
   if ((u64)p % bytes) fail("thread %d: address not aligned to %d bytes", machine.current, bytes);
 }
