@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cleave import nn
+from cleave.candidate import load_candidates
 from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.plan import Schedule
 from cleave.tune.description import microseconds
 from cleave.tune.distinct import OTHERWISE, SAME_FAMILY, best
-from tests.null.searched import searched
 
-BIND = {"h": 32, "s": 256, "t": 4096}
+CANDIDATES = Path(__file__).parents[2] / "experiments" / "e01_ablation" / "candidates" / "matmul_matmul_prefill.json"
+BIND = {"s": 256, "t": 4096}
 
 
 @pytest.fixture(scope="module")
 def found() -> list[Schedule]:
-    cs = searched(nn.matmul_matmul(d=64, e=64)).candidates
-    return [s for c in cs for s in schedule(c, Target("sm_90a"), BIND, keep=24)]
+    cs = [c for c in load_candidates(CANDIDATES) if c.name in ("unsplit", "split t")]
+    return [s for c in cs for s in schedule(c, Target("sm_90a"), BIND, keep=12)]
 
 
 def form(s: Schedule) -> tuple[Any, ...]:
