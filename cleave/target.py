@@ -46,6 +46,10 @@ class Facts:
     cluster_blocks: int
     features: frozenset[str]
 
+    def blocks_by_shared(self, shared_bytes: int) -> int:
+        """Blocks of so much shared memory that a multiprocessor holds at once."""
+        return self.shared_per_multiprocessor // (shared_bytes + SHARED_OF_THE_SYSTEM)
+
 
 SHARED_OF_THE_SYSTEM = 1024
 """Bytes of a multiprocessor's shared memory that every block takes besides its own."""

@@ -179,6 +179,7 @@ class Roles:
 class Emission:
     """One program on its way to text. ``corners`` are C++ names of pseudo-symbols: first and last positions of tiles.
 
+    order      what the kernel's text has said to those before and after it
     pending    shared tiles whose copies were issued and are not known to have landed
     deferred   accumulators of which each lane keeps a part until their loop is over
     held       shared tiles whose rows are in registers as well: the A fragments, along an axis
@@ -199,7 +200,6 @@ class Emission:
     repeats    loops around what is written now that may run several times
     narrow     axes of loops of which threads that share a row take so many elements a trip, instead of a tile
     named      C++ names of what the block has read from tables, or computed from that
-    order      what the kernel's text has said to those before and after it
     """
 
     program: Program
@@ -212,6 +212,7 @@ class Emission:
     names: Names
     parameters: Parameters
     shared: SharedMemory
+    order: Order
     lets: dict[str, Let] = field(default_factory=dict[str, Let])
     layouts: dict[str, Layout] = field(default_factory=dict[str, Layout])
     units: dict[Axis, str] = field(default_factory=dict[Axis, str])
@@ -237,7 +238,6 @@ class Emission:
     repeats: int = 0
     narrow: dict[Axis, int] = field(default_factory=dict[Axis, int])
     named: dict[Atom, str] = field(default_factory=dict[Atom, str])
-    order: Order = field(default_factory=Order)
 
     def __post_init__(self) -> None:
         self.team: Team = whole_block(self.binding)

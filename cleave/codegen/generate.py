@@ -30,12 +30,12 @@ from cleave.ir.index import (
     show,
 )
 from cleave.kernel import Buffer, KernelSource, OperatorSource, Pointer, TensorMap, Workspace
-from cleave.target import SHARED_OF_THE_SYSTEM, TARGETS, Facts
+from cleave.target import TARGETS, Facts
 from cleave.tile.box import ALIGNMENT, UNIT_BYTES
 from cleave.tile.check import check_merge, check_sent
 from cleave.tile.packed import Packed, packed_axis
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Merge, Multicast, Schedule
-from cleave.tile.program import Loop, Program, statements
+from cleave.tile.program import Loop, Program, outer_axes, statements
 from cleave.tile.skeleton import CROWDED_REGISTERS, SKELETONS, is_crowded
 
 _STATIC_SHARED = 16
@@ -56,7 +56,7 @@ def generate(schedule: Schedule) -> OperatorSource:
     plans = list(schedule.kernels)
     while plans:
         group = [plans.pop(0)]
-        if schedule.merge in ONE_LAUNCH and plans and merge.outer_axes(group[0].program):
+        if schedule.merge in ONE_LAUNCH and plans and outer_axes(group[0].program):
             group.append(plans.pop(0))
             check_merge(group[0], group[1], schedule.bind)
         source, counter, needs = _kernel(schedule, group, memory)
@@ -96,10 +96,9 @@ def _kernel(
     first = group[0]
     names, writer, shared = Names(), Writer(), SharedMemory()
     parameters = Parameters(names)
-    emissions = [_emission(schedule, p, memory, writer, names, parameters, shared) for p in group]
+    said = Order(schedule.target.facts)
+    emissions = [_emission(schedule, p, memory, writer, names, parameters, shared, said) for p in group]
     em = emissions[0]
-    for other in emissions:
-        other.order = em.order
     entry = _identifier(names, first.program.name)
     packed = packed_axis(first.program, first.binding)
     counts = [
@@ -123,7 +122,7 @@ def _kernel(
     _check_shared(schedule, em, shared, ALIGNMENT if feed == "tma" else _STATIC_SHARED)
     threads = 32 * (first.binding.warps + first.binding.loaders)
     shape = f"__cluster_dims__({in_cluster}, 1, 1) " if in_cluster > 1 else ""
-    crowd = _crowd(schedule.target.facts, threads, shared.most) if _is_crowd(group) else 1
+    least = _least_blocks(group, schedule.target.facts, threads, shared.most)
     text = (
         prelude.device_prelude(
             feed,
@@ -131,7 +130,7 @@ def _kernel(
             rows=em.lanes > 0,
             tables=prelude.has_lookups(own),
         )
-        + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, {crowd}) {entry}'
+        + f'extern "C" __global__ void {shape}__launch_bounds__({threads}, {least}) {entry}'
         + f"({parameters.signature()}) {{\n"
         + own
         + "}\n"
@@ -156,14 +155,12 @@ def _kernel(
     return source, counters, _alignments(parameters)
 
 
-def _is_crowd(group: Sequence[KernelPlan]) -> bool:
-    return len(group) == 1 and is_crowded(group[0].program, group[0].binding)
-
-
-def _crowd(facts: Facts, threads: int, shared_bytes: int) -> int:
-    """Blocks that a multiprocessor has room for: where shared memory is what they lack, each has more registers."""
-    fitting = facts.shared_per_multiprocessor // (shared_bytes + SHARED_OF_THE_SYSTEM)
-    return max(1, min(fitting, facts.registers // (CROWDED_REGISTERS * threads)))
+def _least_blocks(group: Sequence[KernelPlan], facts: Facts, threads: int, shared_bytes: int) -> int:
+    """Blocks that a multiprocessor has to have registers for: many of those without loops, as far as there is shared
+    memory for them."""
+    if len(group) > 1 or not is_crowded(group[0].program, group[0].binding):
+        return 1
+    return max(1, min(facts.blocks_by_shared(shared_bytes), facts.registers // (CROWDED_REGISTERS * threads)))
 
 
 def _one_tile_a_block(
@@ -178,8 +175,9 @@ def _one_tile_a_block(
     way = schedule.merge if len(emissions) > 1 else "none"
     blocks = _divided(schedule, first, counts) if way in ("cluster", "spread") else 1
     multicast = _multicast(em, counts, way, schedule.constraints)
-    em.order.cluster = blocks if way == "cluster" else 1 if multicast is None else multicast.blocks
-    neighbours = [multicast.axis] if multicast is not None else merge.outer_axes(first) if blocks > 1 else ()
+    in_cluster = multicast.blocks if multicast is not None else blocks if way == "cluster" else 1
+    em.order.cluster = in_cluster
+    neighbours = [multicast.axis] if multicast is not None else outer_axes(first) if blocks > 1 else ()
     places = counts if packed is None else packed.merged(first.grid, counts)
     tiles = grid.decode(em, places, neighbours, packed=packed)
     if multicast is not None:
@@ -206,9 +204,7 @@ def _one_tile_a_block(
         _body(em, emissions, packed, merges)
     if not em.binding.loaders:
         merges()
-    if multicast is not None:
-        return multicast.blocks, 1, counters
-    return (blocks, 1, counters) if way == "cluster" else (1, blocks, counters)
+    return in_cluster, blocks if way == "spread" else 1, counters
 
 
 def _body(em: Emission, emissions: Sequence[Emission], packed: Packed | None, merges: Callable[[], None]) -> None:
@@ -266,9 +262,8 @@ def _short_way(em: Emission, emissions: Sequence[Emission], packed: Packed | Non
     """What a block does whose chunk is the only one of its request, if that is less than a merge."""
     if packed is None or len(emissions) == 1 or not alone.has_short_way(em, emissions[1], packed.axis):
         return None
-    merged, state = emissions[1], (em.writer, em.names, em.parameters, em.shared)
+    merged, state = emissions[1], (em.writer, em.names, em.parameters, em.shared, em.order)
     second = Emission(merged.program, em.binding, em.chain, em.fixed, em.memory, em.multiples, *state)
-    second.order = em.order
     return lambda: alone.short_way(em, second, packed.axis)
 
 
@@ -280,15 +275,15 @@ def _emission(
     names: Names,
     parameters: Parameters,
     shared: SharedMemory,
+    said: Order,
 ) -> Emission:
     if plan.skeleton not in SKELETONS:
         raise CodegenError(
             f"skeleton {plan.skeleton!r}: emitted are {', '.join(SKELETONS)}", location=f"kernel {plan.program.name}"
         )
     facts = schedule.bind, memory, schedule.multiples
-    em = Emission(plan.program, plan.binding, plan.chain, *facts, writer, names, parameters, shared)
+    em = Emission(plan.program, plan.binding, plan.chain, *facts, writer, names, parameters, shared, said)
     em.feed = plan.feed
-    em.order = Order(schedule.target.facts.shared_per_multiprocessor)
     teams = plan.binding.teams
     if em.used_rows > em.block_rows:
         raise CodegenError(

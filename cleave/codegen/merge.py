@@ -26,10 +26,6 @@ from cleave.tile.check import finer_tiles
 from cleave.tile.program import Program
 
 
-def outer_axes(program: Program) -> list[Axis]:
-    return [a for a in program.grid if a.kind == "outer"]
-
-
 @contextmanager
 def slices(
     first: Emission, second: Emission, tiles: Sequence[str], blocks: int, number: str

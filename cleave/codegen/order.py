@@ -16,9 +16,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleave.target import SHARED_OF_THE_SYSTEM
+from cleave.target import Facts
 from cleave.tile.program import Stmt, Store, statements
-from cleave.tile.skeleton import LOADERS_REGISTERS
+from cleave.tile.skeleton import takes_all_registers
 
 if TYPE_CHECKING:
     from cleave.codegen.emission import Emission
@@ -29,10 +29,9 @@ WAIT = "kernel_before_is_over();"
 
 @dataclass
 class Order:
-    """Which of the two lines a kernel's text has. ``shared_bytes``: shared memory of a multiprocessor; ``cluster``: the
-    kernel's blocks that run together."""
+    """Which of the two lines a kernel's text has. ``cluster``: its blocks that run together."""
 
-    shared_bytes: int = 0
+    facts: Facts
     cluster: int = 1
     begins: bool = False
     waits: bool = False
@@ -71,6 +70,5 @@ def _fetches(em: Emission) -> str:
 
 def _in_full_clusters(em: Emission) -> bool:
     """Whether blocks come in clusters, and a multiprocessor holds only one of them."""
-    taken = em.binding.loaders > 0 and em.binding.warps in LOADERS_REGISTERS
-    alone = taken or 2 * (em.shared.most + SHARED_OF_THE_SYSTEM) > em.order.shared_bytes
+    alone = takes_all_registers(em.binding) or em.order.facts.blocks_by_shared(em.shared.most) < 2
     return em.order.cluster > 1 and alone

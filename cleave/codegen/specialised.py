@@ -33,11 +33,11 @@ from cleave.errors import CodegenError
 from cleave.ir.graph import Reduce
 from cleave.ir.index import Index
 from cleave.kernel import Workspace
-from cleave.target import SHARED_OF_THE_SYSTEM, Facts
+from cleave.target import Facts
 from cleave.tile.packed import Packed
 from cleave.tile.plan import Binding
 from cleave.tile.program import Contract, Let, Loop, Stmt, Update, names_read
-from cleave.tile.skeleton import LOADERS_REGISTERS
+from cleave.tile.skeleton import LOADERS_REGISTERS, takes_all_registers
 
 NAME = "specialised"
 CACHE_SHARE = 4
@@ -139,9 +139,8 @@ def _roles(em: Emission, roles: Roles, opened: Sequence[str]) -> Generator[tuple
 
 def blocks_at_once(binding: Binding, shared_bytes: int, facts: Facts) -> int:
     """Blocks that a device runs together, as far as shared memory and registers tell."""
-    if binding.warps in LOADERS_REGISTERS:
-        return facts.multiprocessors
-    return facts.multiprocessors * max(1, facts.shared_per_multiprocessor // (shared_bytes + SHARED_OF_THE_SYSTEM))
+    each = 1 if takes_all_registers(binding) else max(1, facts.blocks_by_shared(shared_bytes))
+    return facts.multiprocessors * each
 
 
 def _for_tiles(outer: Writer, counters: list[str], every: tuple[str, Writer], parts: Sequence[Writer]) -> None:

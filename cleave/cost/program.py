@@ -33,6 +33,7 @@ from cleave.tile.program import (
     Update,
     is_uneven,
     names_read,
+    outer_axes,
     program_axes,
     statements,
 )
@@ -209,6 +210,7 @@ class Counter:
         self.extents = {a: self.extent(a, self.dims) for a in self.axes if is_dim(a.extent)}
         self.places = Boxes(program, binding, self.dims, compiled_in(program))
         self.work = Work(multiples=self.places.multiples)
+        self.walked: list[tuple[Loop, list[int]]] = []  # loops of blocks, and their trips at each place
         self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
 
     def count(self) -> Work:
@@ -227,7 +229,7 @@ class Counter:
         at_once = self.boxes and self.binding.multicast is None and not work.lags
         work.early = self.binding.stages - (1 if at_once else 2)
         work.overlaps = overlaps(self.program, self.binding)
-        work.longest = longest(self.program, self.binding, self.extents) * self.longest_chunk(environments)
+        work.longest = longest(self.program, self.binding, self.extents) * self.longest_chunk()
         work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
         work.registers += self.late_registers()
         work.crowded = is_crowded(self.program, self.binding)
@@ -296,7 +298,10 @@ class Counter:
         for s in body:
             match s:
                 case Loop():
-                    trips = [n * self.trips(s, e) for n, e in zip(each, environments, strict=True)]
+                    counted = [self.trips(s, e) for e in environments]
+                    if body is self.program.body:
+                        self.walked.append((s, counted))
+                    trips = [n * m for n, m in zip(each, counted, strict=True)]
                     self.work.trips += sum(trips) / self.binding.teams
                     self.join(s, times if s in self.program.body else 0)
                     self.body(s.body, trips, environments)
@@ -311,13 +316,12 @@ class Counter:
                 case Store():
                     self.store(s, times)
 
-    def longest_chunk(self, environments: Sequence[Mapping[Any, Any]]) -> float:
+    def longest_chunk(self) -> float:
         """Trips of the longest chunk of a split, in averages: chunks are whole tiles, the last ones short or empty."""
-        outer = [a for a in self.program.grid if a.kind == "outer"]
+        outer = {*outer_axes(self.program)}
         if not outer or packed_axis(self.program, self.binding) is not None:
             return 1.0
-        walked = [s for s in self.program.body if isinstance(s, Loop) and {*outer} & axes_of(s.upper)]
-        trips = [sum(self.trips(s, e) for s in walked) for e in environments]
+        trips = [sum(each) for each in zip(*(n for s, n in self.walked if outer & axes_of(s.upper)), strict=True)]
         return max(trips) * len(trips) / sum(trips) if any(trips) else 1.0
 
     def trips(self, s: Loop, environment: Mapping[Any, Any]) -> int:

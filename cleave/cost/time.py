@@ -20,9 +20,9 @@ from math import ceil
 
 from cleave.cost.constants import H200, Constants
 from cleave.cost.program import Work
-from cleave.target import SHARED_OF_THE_SYSTEM, Facts, Target
+from cleave.target import Facts, Target
 from cleave.tile.plan import ONE_LAUNCH, Binding, Merge, Modelled
-from cleave.tile.skeleton import LOADERS_REGISTERS
+from cleave.tile.skeleton import LOADERS_REGISTERS, takes_all_registers
 
 SHARED_BYTES_A_CYCLE = 128
 """What a multiprocessor moves to or from shared memory in a cycle."""
@@ -52,7 +52,7 @@ def refusal(work: Work, target: Target, binding: Binding) -> str | None:
     """Why a kernel can't run on a target: registers or shared memory."""
     facts, warps = target.facts, binding.warps
     most = facts.registers_per_thread
-    if binding.loaders and warps in LOADERS_REGISTERS:
+    if takes_all_registers(binding):
         most = LOADERS_REGISTERS[warps][1]
     if work.registers > most:
         return f"{work.registers} registers a thread, allowed are {most}"
@@ -127,15 +127,15 @@ def _joining_seconds(binding: Binding, size: float, chunks: float, c: Constants)
 def resident_blocks(work: Work, binding: Binding, facts: Facts) -> int:
     """Blocks that fit on one multiprocessor at once."""
     threads = 32 * (binding.warps + binding.loaders)
-    if binding.loaders and binding.warps in LOADERS_REGISTERS:
-        return 1  # they share all registers
+    if takes_all_registers(binding):
+        return 1
     return max(
         1,
         min(
             facts.blocks_per_multiprocessor,
             facts.threads_per_multiprocessor // threads,
             facts.registers // (max(work.registers, 1) * threads),
-            facts.shared_per_multiprocessor // (work.shared_bytes + SHARED_OF_THE_SYSTEM),
+            facts.blocks_by_shared(work.shared_bytes),
         ),
     )
 

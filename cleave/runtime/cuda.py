@@ -378,9 +378,8 @@ def load_kernel(
         module = _cupy().cuda.function.Module()
         module.load(cubin)
         function = module.get_function(entry)
-        attributes = _cupy().cuda.Device().attributes
-        spread = int(attributes["MultiProcessorCount"]) if early and cluster <= MOST_SPREAD else 0
-        alone = int(attributes["MaxSharedMemoryPerMultiprocessor"]) // 2 if spread else 0
+        spread = multiprocessors() if early and cluster <= MOST_SPREAD else 0
+        alone = int(_cupy().cuda.Device().attributes["MaxSharedMemoryPerMultiprocessor"]) // 2 if spread else 0
         _driver().funcSetAttribute(function.ptr, _MAX_DYNAMIC_SHARED, max(shared_bytes, alone))
     except Exception as error:
         raise LaunchError(f"can't be loaded: {str(error).splitlines()[0]}", location=entry) from error

@@ -18,7 +18,7 @@ from cleave.schedule.variants import Variant, variants
 from cleave.target import Target
 from cleave.tile.check import check_merge, merged_pairs
 from cleave.tile.plan import ONE_LAUNCH, Chunk, Feed, KernelPlan, Merge, Mma, Schedule
-from cleave.tile.program import Store, statements
+from cleave.tile.program import Store, outer_axes, statements
 
 KEPT = 8
 """Schedules returned, unless more are asked for."""
@@ -173,7 +173,7 @@ def _chunks(s: Setting, chosen: Sequence[Kernel]) -> tuple[Chunk, ...]:
     if v.split is None:
         return ()
     if v.ragged is not None:
-        first = next(k for k in chosen if any(a.kind == "outer" for a in k.program.grid))
+        first = next(k for k in chosen if outer_axes(k.program))
         places = r.target.facts.multiprocessors * resident_blocks(first.work, first.binding, r.target.facts)
         dims = s.dims(s.chunk or 1)
         return (v.ragged.chunk(s.count, s.chunk or 1, dims, first.program, first.binding, places),)

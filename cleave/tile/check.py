@@ -34,6 +34,7 @@ from cleave.tile.program import (
     Store,
     TileTerm,
     Update,
+    outer_axes,
     statements,
     tile_terms,
 )
@@ -69,7 +70,7 @@ def merged_pairs(s: Schedule) -> Iterator[tuple[KernelPlan, KernelPlan]]:
     """(partials, merge) of each launch that merges."""
     plans = iter(s.kernels if s.merge in ONE_LAUNCH else ())
     for first in plans:
-        if any(a.kind == "outer" for a in first.program.grid):
+        if outer_axes(first.program):
             second = next(plans, None)
             if second is not None:
                 yield first, second

@@ -13,7 +13,7 @@ from cleave.ir.graph import Load, walk
 from cleave.ir.index import Index, index, inputs_of
 from cleave.ir.ragged import Lengths, Packing, lengths, positions, rooms
 from cleave.tile.plan import Binding
-from cleave.tile.program import Contract, Program, Store, program_axes, statements, tile_terms
+from cleave.tile.program import Contract, Program, Store, outer_axes, program_axes, statements, tile_terms
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Packed:
 
 def packed_axis(program: Program, binding: Binding) -> Packed | None:
     """The chunks of a split that are packed; or else rows of requests, unless neighbours fetch together."""
-    for a in (a for a in program.grid if a.kind == "outer"):
+    for a in outer_axes(program):
         found = rooms(a.extent)
         if found is not None and _is_unit(program, found.owner):
             return Packed(a, found)

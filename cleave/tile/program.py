@@ -173,6 +173,11 @@ def loops(program: Program) -> tuple[Loop, ...]:
     return tuple(s for s in statements(program.body) if isinstance(s, Loop))
 
 
+def outer_axes(program: Program) -> list[Axis]:
+    """Axes of chunks on the grid: blocks of such a program make partials."""
+    return [a for a in program.grid if a.kind == "outer"]
+
+
 def is_uneven(program: Program) -> bool:
     """Whether loops run longer in some tiles of the grid than in others."""
     return any(axes_of(bound) & {*program.grid} for s in loops(program) for bound in (s.lower, s.upper))

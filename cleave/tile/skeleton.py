@@ -395,6 +395,11 @@ def _term_refusals(
                 yield f"tile {binding.tile(a)} of {a} is no multiple of 8"
 
 
+def takes_all_registers(binding: Binding) -> bool:
+    """Whether loaders leave their registers to those who compute: one block has all of a multiprocessor."""
+    return binding.loaders > 0 and binding.warps in LOADERS_REGISTERS
+
+
 def is_crowded(program: Program, binding: Binding) -> bool:
     """Whether blocks have no loop, and so little to hold that ``CROWDED_REGISTERS`` are enough."""
     if binding.lanes or binding.loaders or loops(program):

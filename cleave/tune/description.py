@@ -6,6 +6,7 @@ from typing import Any
 
 from cleave.ir.index import evaluate
 from cleave.tile.plan import ONE_LAUNCH, KernelPlan, Schedule
+from cleave.tile.program import outer_axes
 
 
 def microseconds(s: Schedule) -> float:
@@ -17,7 +18,7 @@ def parts(s: Schedule) -> tuple[KernelPlan, ...]:
     """The kernels that compute a graph, without the one that merges partials of a split."""
     if s.merge == "none":
         return s.kernels
-    merge = 1 + next(n for n, k in enumerate(s.kernels) if any(a.kind == "outer" for a in k.program.grid))
+    merge = 1 + next(n for n, k in enumerate(s.kernels) if outer_axes(k.program))
     return (*s.kernels[:merge], *s.kernels[merge + 1 :])
 
 

@@ -138,7 +138,7 @@ DEV void cluster_send(u32 to, u32 mbarrier, float x) {
 DEV void cluster_send_two(u32 to, u32 mbarrier, float x, float y) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
     :: "r"(to), "f"(x), "f"(y), "r"(mbarrier) : "memory"); }
-// ---- kernels of one operator: the next one may begin while this one runs; it waits itself before it reads (sm_90)
+// ---- kernels on one stream: the next one may begin while this one runs; it waits itself before it uses memory (sm_90)
 DEV void next_kernel_may_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,6 @@ def test_a_block_with_the_longest_chunk_ends_last(tile: int, longest: float) -> 
     """4096 keys in eight chunks of whole tiles: of 160 each six have four, one has two, and one has none."""
     bind = {"b": 1, "kv_heads": 8, "group": 4, "s": 16, "d": 64, "e": 64, "t": 4096}
     c = next(c for c in load_candidates(DECODE) if [s.base for s in c.splits] == ["t"])
-    forced = {"merge": "cluster", "split": {"t": 8}, "skeleton": "specialised", "tile": {"t_i": tile}}
-    plan = schedule(c, H200, bind, keep=1, **forced)[0]  # type: ignore[arg-type]
+    forced: dict[str, Any] = {"merge": "cluster", "split": {"t": 8}, "skeleton": "specialised", "tile": {"t_i": tile}}
+    plan = schedule(c, H200, bind, keep=1, **forced)[0]
     assert works_of(plan)[0].longest == pytest.approx(longest)

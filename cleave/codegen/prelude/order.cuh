@@ -1,4 +1,4 @@
-// ---- kernels of one operator: the next one may begin while this one runs; it waits itself before it reads (sm_90)
+// ---- kernels on one stream: the next one may begin while this one runs; it waits itself before it uses memory (sm_90)
 DEV void next_kernel_may_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
