@@ -19,7 +19,7 @@ RECORDS = HERE.parent / "records" / "e01_ablation"
 TARGET = "sm_90a"
 
 IN_ORDER = "cleave, in order"
-"""The fastest schedule, each call launched when the one before it is over."""
+"""The schedule that was fastest when it was tried, each call launched when the one before it is over."""
 
 SETS: Mapping[str, tuple[Workload, ...]] = {"nine": NINE, "extension": EXTENSION, "all": NINE + EXTENSION}
 

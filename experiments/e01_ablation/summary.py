@@ -76,9 +76,16 @@ def table(found: Sequence[Ratio]) -> list[str]:
 
 def in_order_lines(found: Sequence[Ratio]) -> list[str]:
     """The same means over the nine where no call begins before the one before it is over."""
-    nine = [r for r in found if r.nine]
-    groups = [[r for r in nine if r.subgraph == name] for name in dict.fromkeys(r.subgraph for r in nine)]
-    return [f"{'launched in order':22}" + _columns(groups, "")] if groups else []
+    groups = _by_subgraph([r for r in found if r.nine])
+    return [f"{'launched in order':22}" + _columns([*groups.values()], "")] if groups else []
+
+
+def _by_subgraph(found: Sequence[Ratio]) -> dict[str, list[Ratio]]:
+    """In the order in which they come first."""
+    groups: dict[str, list[Ratio]] = {}
+    for r in found:
+        groups.setdefault(r.subgraph, []).append(r)
+    return groups
 
 
 def missed_goals(found: Sequence[Ratio]) -> list[str]:
@@ -89,19 +96,17 @@ def missed_goals(found: Sequence[Ratio]) -> list[str]:
 
 
 def _lines(title: str, found: Sequence[Ratio]) -> list[str]:
-    names = list(dict.fromkeys(r.subgraph for r in found))
+    groups = _by_subgraph(found)
     lines = [f"{title}: {len(found)} points; best baseline / cleave, geometric means"]
     share = shares_of_reach(found)
     lines.append(f"{'':22}" + "".join(f"{phase:>9}" for phase in (*PHASES, "all")) + f"{'reach':>8}" * bool(share))
-    for name in names:
-        own = [r for r in found if r.subgraph == name]
+    for name, own in groups.items():
         missed = ", missed" if mean(r.value for r in own) < SUBGRAPH_GOAL else ""
         lines.append(f"{name:22}" + _columns([own], _reached([own], share) + missed))
-    groups = [[r for r in found if r.subgraph == name] for name in names]
-    whole = mean(mean(r.value for r in own) for own in groups)
+    whole = mean(mean(r.value for r in own) for own in groups.values())
     missed = ", missed" if title == "nine" and whole < MEAN_GOAL else ""
     goal = f" (goal {MEAN_GOAL:g}{missed})" if title == "nine" else ""
-    lines.append(f"{'over subgraphs':22}" + _columns(groups, _reached(groups, share) + goal))
+    lines.append(f"{'over subgraphs':22}" + _columns([*groups.values()], _reached([*groups.values()], share) + goal))
     return lines
 
 
