@@ -10,6 +10,8 @@ from cleave.tune.description import launches, microseconds
 SAME_FAMILY = 2
 """Schedules of the same kernels and tiles that are tried: they differ in rings, feeds, split counts."""
 
+SAME_MATMULS = 3
+"""Those tried that have the same kernels with matmuls and other kernels beside them, which weigh little."""
 
 OTHERWISE = 1.3
 """How many times as long as the best the first of other forms may take, as modelled, to be tried all the same."""
@@ -24,7 +26,7 @@ def best(found: Sequence[Schedule], count: int) -> list[Schedule]:
     whole = [s for s in found if not s.chunks or s.merge != "none"]
     offered = whole if any(not s.chunks for s in whole) else found
     ranked = different(sorted(offered, key=lambda s: (microseconds(s), launches(s))), _program)
-    ranked = different(ranked, _family, SAME_FAMILY)
+    ranked = different(different(ranked, _family, SAME_FAMILY), _matmuls, SAME_MATMULS)
     limit = OTHERWISE * microseconds(ranked[0]) if ranked else 0.0
     forms = [s for s in different(ranked, _form, SAME_FAMILY) if microseconds(s) <= limit]
     more = [s for s in forms if s not in ranked[:count]][: count // 2]
@@ -51,6 +53,12 @@ def tiling(k: KernelPlan) -> tuple[object, ...]:
 
 def _family(s: Schedule) -> tuple[object, ...]:
     return (s.merge, *((k.skeleton, tiling(k)) for k in s.kernels))
+
+
+def _matmuls(s: Schedule) -> tuple[object, ...]:
+    """The family without its kernels of rows, or all of it where it has no others."""
+    kernels = [k for k in s.kernels if k.skeleton != "row"] or s.kernels
+    return (s.merge, len(s.kernels), *((k.skeleton, tiling(k)) for k in kernels))
 
 
 def _form(s: Schedule) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from cleave.schedule import schedule
 from cleave.target import Target
 from cleave.tile.plan import Schedule
 from cleave.tune.description import microseconds
-from cleave.tune.distinct import OTHERWISE, SAME_FAMILY, best
+from cleave.tune.distinct import OTHERWISE, SAME_FAMILY, SAME_MATMULS, best
 
-CANDIDATES = Path(__file__).parents[2] / "experiments" / "e01_ablation" / "candidates" / "matmul_matmul_prefill.json"
+STORED = Path(__file__).parents[2] / "experiments" / "e01_ablation" / "candidates"
+CANDIDATES = STORED / "matmul_matmul_prefill.json"
 BIND = {"s": 256, "t": 4096}
 
 
@@ -43,3 +45,13 @@ def test_one_place_is_for_the_first(found: list[Schedule]) -> None:
     assert [microseconds(s) for s in best(found, 1)] == [min(map(microseconds, found))]
     assert best([], 3) == [] and SAME_FAMILY == 2
     assert len({id(s) for s in best(found, 12)}) == len(best(found, 12))
+
+
+def test_kernels_of_rows_beside_the_same_matmul_do_not_take_all_places() -> None:
+    (c,) = (c for c in load_candidates(STORED / "rmsnorm_matmul_decode.json") if c.name == "as written")
+    found = schedule(c, Target("sm_90a"), {"m": 128}, keep=40)
+    chosen = best(found, 10)
+    matmuls = Counter(str([(k.skeleton, k.binding) for k in s.kernels if k.skeleton != "row"]) for s in chosen)
+    rows = Counter(s.kernels[0].skeleton for s in chosen)
+    assert len(chosen) == 10 and rows["row"] >= 5, "the kernel of rows and the matmul, mostly"
+    assert max(matmuls.values()) <= SAME_MATMULS and len(matmuls) >= 4
