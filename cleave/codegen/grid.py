@@ -151,9 +151,11 @@ def _strips(
 
 
 def units_of_section(em: Emission, counts: Sequence[Index], most_bytes: int) -> Index | None:
-    """Tiles of the axes that do not decide how long loops run, of which the loops together read at most so many bytes.
+    """Tiles of the axes that do not decide how long loops run, of which the loops together read about so many bytes.
 
-    They find in the cache what they share. None: the size of what they read is known on the device only.
+    They find in the cache what they share. All sections are alike, and each reads less than twice as much: what a
+    narrow one at the end leaves would be a few long tiles, and most blocks idle beside them. None: the size of what
+    they read is known on the device only.
     """
     grid = em.program.grid
     units = {a: n for a, n in zip(grid, counts, strict=True) if _grows(em, a) is None}
@@ -168,7 +170,9 @@ def units_of_section(em: Emission, counts: Sequence[Index], most_bytes: int) -> 
         a_unit = a_unit + tiles_of([*extents, index(DTYPES[em.memory[let.term.input].dtype])])
         apart -= free(let.term)
     alike = tiles_of(n for a, n in units.items() if a in apart)
-    return minimum(tiles_of(units.values()), maximum(index(most_bytes) // maximum(a_unit, 1), 1) * alike)
+    different = tiles_of(n for a, n in units.items() if a not in apart)
+    sections = maximum(different // maximum(index(most_bytes) // maximum(a_unit, 1), 1), 1)
+    return (different + sections - 1) // sections * alike
 
 
 def sharing_pair(em: Emission) -> tuple[Axis, Axis] | None:
