@@ -115,6 +115,10 @@ def test_numbers_at_bars_are_those_of_the_report(records: Path) -> None:
     texts = {t.get_text() for t in made.axes[0].texts}
     assert {f"{prefill:.2f}", f"{decode_mean:.2f}"} <= texts
     assert shown.rows[-1][1] == "111" and len(shown.rows) == 10
+    later = [msgspec.structs.replace(r, environment={**ENVIRONMENT, "commit": {"id": "later"}}) for r in found[-20:]]
+    assert speedup.draw([*found, *later])[1] == shown, (
+        "a few points of a later commit do not hide all of an earlier one"
+    )
 
 
 @pytest.mark.usefixtures("matplotlib")
