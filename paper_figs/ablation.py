@@ -11,7 +11,7 @@ from experiments.e01_ablation.config import SETS, is_ablated, points
 from experiments.e01_ablation.configurations import CONFIGURATIONS, FULL, Configuration
 from experiments.e01_ablation.summary import PHASES
 from paper_figs.names import in_line, subgraphs
-from paper_figs.source import Source, last_commit, stamp
+from paper_figs.source import Source, of_fullest_commit, stamp
 from paper_figs.style import BLACK, BLUE, GREEN, GREY, LIGHT, ORANGE, PAGE, figure, number_at
 from paper_figs.table import Table, number
 
@@ -27,11 +27,11 @@ WIDTH = 0.21
 
 
 def draw(records: Sequence[Record]) -> tuple[Figure, Table]:
-    """Of the commit that compared configurations last. Errors: none did."""
-    newest = [r for r in records if _is_share(r)]
-    if not newest:
+    """Of the commit that compared configurations at the most points, the last of several. Errors: none did."""
+    last = of_fullest_commit(records, _is_share)
+    if last is None:
         raise SOURCE.missing("holds no comparison of configurations")
-    found = shares(records, last_commit(records, _is_share))
+    found = shares(records, last.environment["commit"])
     drawn = figure(PAGE, 2.2)
     axes = drawn.subplots()
     axes.axhline(1.0, color=GREY, linewidth=0.6, linestyle=(0, (3, 2)))
@@ -52,7 +52,7 @@ def draw(records: Sequence[Record]) -> tuple[Figure, Table]:
     handles = [axes.bar([0], [0], color=colour, label=title) for title, _, colour in BARS]
     handles.append(axes.bar([0], [0], color=LIGHT, edgecolor=BLACK, linewidth=0.5, hatch="////", label="paper"))
     drawn.legend(handles=handles, loc="outside upper center", ncols=4, handlelength=1.2)
-    return drawn, _table(found, newest[-1])
+    return drawn, _table(found, last)
 
 
 def _is_share(r: Record) -> bool:

@@ -42,6 +42,18 @@ def last_commit(records: Sequence[Record], has: Callable[[Record], bool]) -> Map
     return next((r.environment["commit"] for r in reversed(records) if has(r)), None)
 
 
+def of_fullest_commit(records: Sequence[Record], has: Callable[[Record], bool]) -> Record | None:
+    """The last record of a kind, of the commit that has them at the most points, of several the last; None without any.
+
+    A few points measured later do not hide all of an earlier commit.
+    """
+    of_commit: dict[str, list[Record]] = {}
+    for r in filter(has, records):
+        of_commit.setdefault(str(r.environment["commit"]), []).append(r)
+    most = max(reversed(of_commit.values()), key=lambda own: len({r.workload["point"] for r in own}), default=None)
+    return most[-1] if most else None
+
+
 def stamp(r: Record) -> str:
     """What a record was measured on, for a note under a table."""
     commit = r.environment.get("commit") or {}

@@ -10,7 +10,7 @@ from cleave.records import Outcome, Record
 from experiments.e01_ablation.config import MEAN_GOAL, points
 from experiments.e01_ablation.summary import PHASES, Ratio, mean, ratios, shares_of_reach
 from paper_figs.names import SUBGRAPHS, in_line, subgraphs
-from paper_figs.source import Source, stamp
+from paper_figs.source import Source, of_fullest_commit, stamp
 from paper_figs.style import BLACK, BLUE, GREY, ORANGE, PAGE, figure, log_axis, number_at
 from paper_figs.table import Table, number
 
@@ -25,14 +25,10 @@ WIDTH = 0.38
 
 def draw(records: Sequence[Record]) -> tuple[Figure, Table]:
     """Of the commit that measured the most points of the nine, the last of several. Errors: none did."""
-    ours = [r for r in records if _is_ours(r)]
-    if not ours:
+    last = of_fullest_commit(records, _is_ours)
+    if last is None:
         raise SOURCE.missing("holds no time of the nine subgraphs")
-    of_commit: dict[str, list[Record]] = {}
-    for r in ours:
-        of_commit.setdefault(str(r.environment["commit"]), []).append(r)
-    most = max(reversed(of_commit.values()), key=lambda own: len({r.workload["point"] for r in own}))
-    found = [r for r in ratios(records, most[-1].environment["commit"]) if r.nine]
+    found = [r for r in ratios(records, last.environment["commit"]) if r.nine]
     names = [n for n in subgraphs() if any(r.subgraph == n for r in found)]
     drawn = figure(PAGE, 2.3)
     axes = drawn.subplots()
@@ -47,7 +43,7 @@ def draw(records: Sequence[Record]) -> tuple[Figure, Table]:
     axes.tick_params(axis="x", length=0)
     handles = [axes.bar([0], [0], color=COLOURS[p], label=p) for p in PHASES]
     axes.legend(handles=handles, loc="upper left", ncols=2, handlelength=1.2, borderaxespad=0.2)
-    return drawn, _table(found, names, most[-1])
+    return drawn, _table(found, names, last)
 
 
 def _is_ours(r: Record) -> bool:

@@ -153,9 +153,9 @@ def _strips(
 def units_of_section(em: Emission, counts: Sequence[Index], most_bytes: int) -> Index | None:
     """Tiles of the axes that do not decide how long loops run, of which the loops together read about so many bytes.
 
-    They find in the cache what they share. All sections are alike, and each reads less than twice as much: what a
-    narrow one at the end leaves would be a few long tiles, and most blocks idle beside them. None: the size of what
-    they read is known on the device only.
+    They find in the cache what they share. As many sections as would each read as much, and what is left over spread
+    over them, so that each reads less than twice as much: long tiles of a narrow one at the end would keep few blocks
+    busy. None: the size of what they read is known on the device only.
     """
     grid = em.program.grid
     units = {a: n for a, n in zip(grid, counts, strict=True) if _grows(em, a) is None}

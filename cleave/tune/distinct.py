@@ -52,13 +52,17 @@ def tiling(k: KernelPlan) -> tuple[object, ...]:
 
 
 def _family(s: Schedule) -> tuple[object, ...]:
-    return (s.merge, *((k.skeleton, tiling(k)) for k in s.kernels))
+    return (s.merge, *map(_tiled, s.kernels))
 
 
 def _matmuls(s: Schedule) -> tuple[object, ...]:
     """The family without its kernels of rows, or all of it where it has no others."""
     kernels = [k for k in s.kernels if k.skeleton != "row"] or s.kernels
-    return (s.merge, len(s.kernels), *((k.skeleton, tiling(k)) for k in kernels))
+    return (s.merge, len(s.kernels), *map(_tiled, kernels))
+
+
+def _tiled(k: KernelPlan) -> tuple[object, ...]:
+    return k.skeleton, tiling(k)
 
 
 def _form(s: Schedule) -> tuple[object, ...]:

@@ -318,14 +318,10 @@ def test_what_heads_of_a_section_share_fits_into_a_quarter_to_a_half_of_the_cach
         (4, 8, 8192),
         (1, 17, 8192),
     ):
-        heads = b * kv
-        most = max(1, l2 // max(1, 2 * 2 * 32 * t))
+        heads, most = b * kv, max(1, l2 // max(1, 2 * 2 * 32 * t))
         found = evaluate(sizes, {"b": b, "kv": kv, "t": t, "s": 100})
-        assert found % 2 == 0  # two heads of queries share one of keys
-        section = int(found) // 2
-        assert min(heads, most) <= section <= max(heads if heads < 2 * most else 0, 2 * most - 1)
-        assert section * max(1, heads // most) >= heads, "no more sections than fill a quarter"
-        assert -heads % section < max(1, heads // most), "the last one as wide as the others, but for one head each"
+        assert found == 2 * -(-heads // max(1, heads // most))  # two heads of queries share one of keys
+        assert min(heads, most) <= found // 2 < 2 * most
 
 
 def test_of_thirty_two_heads_no_two_are_left_for_the_end() -> None:
