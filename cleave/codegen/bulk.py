@@ -171,7 +171,7 @@ def with_empty(em: Emission, parts: Sequence[tuple[Box, SharedTile]], slots: int
     if parts:
         em.constant(f"const u32 {full} = {em.allot(slots * 8)};")
         em.constant(f"const u32 {empty} = {em.allot(slots * 8)};")
-    return Boxes(tuple(parts), full, slots, empty=empty)
+    return Boxes(tuple(parts), full, slots, max([1, *(box.sharers for box, _ in parts)]), empty, em.rank)
 
 
 def layout(box: Box, plain: SharedTile) -> SharedTile:

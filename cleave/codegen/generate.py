@@ -114,6 +114,9 @@ def _kernel(
         raise CodegenError(f"merge {schedule.merge!r}: {first.skeleton} has none in its launch", location=em.location)
     walks = first.binding.loaders > 0 and len(group) == 1
     if walks:
+        multicast = _multicast(em, counts, "none", schedule.constraints)
+        in_cluster = 1 if multicast is None else multicast.blocks
+        em.order.cluster = in_cluster
         counters += specialised.body(em, counts, schedule.target.facts, packed)
     else:
         in_cluster, together, counters = _one_tile_a_block(schedule, emissions, counts, packed)

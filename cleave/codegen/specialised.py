@@ -12,6 +12,10 @@ S = Q K of this one, the threads work on what they have.
     after the loop    O += P V
 
 Boxes that the late matmul reads have mbarriers of their own: their slots stay full for a trip longer.
+
+Blocks of a cluster that read the same boxes fetch them together (``Binding.multicast``), as ``bulk`` says: a warp tells
+all of them that it has read a slot. They walk in step, so their tiles differ along that axis alone. Nobody leaves while
+a neighbour may still send: loaders wait for each other.
 """
 
 from __future__ import annotations
@@ -53,13 +57,20 @@ def body(em: Emission, counts: Sequence[Index], facts: Facts, packed: Packed | N
     """
     outer, tile = em.writer, Writer()
     number = em.names.fresh("number")
+    multicast = em.binding.multicast
+    if multicast is not None:
+        em.rank = em.names.fresh("sharer")
+        outer.line(f"const int {em.rank} = blockIdx.x % {multicast.blocks};")
     counts = counts if packed is None else packed.merged(em.program.grid, counts)
     walk = persistent.tiles(em, counts, number)
     in_sections = walk.counters and packed is None
     section = grid.units_of_section(em, counts, facts.l2_bytes // CACHE_SHARE) if in_sections else None
     em.writer = tile
     pair = grid.sharing_pair(em) if packed is None else None
-    places = grid.decode(em, counts, number=number, pair=pair, section=section, packed=packed, leave="continue;")
+    if multicast is not None and pair is not None and multicast.axis is not pair[0]:
+        pair = None  # those who fetch together are neighbours
+    together = () if multicast is None else (multicast.axis,)
+    places = grid.decode(em, counts, together, number, pair, section, packed, "continue;")
     grid.open_grid(em, places, "continue;")
     roles, computing = _texts(em)
     em.writer = outer
@@ -71,6 +82,7 @@ def body(em: Emission, counts: Sequence[Index], facts: Facts, packed: Packed | N
             _for_tiles(outer, roles.counters, walk.loader, (tile, roles.bounds, roles.loaders))
         with computes():
             _for_tiles(outer, roles.computing, walk.others, (tile, roles.bounds, free, computing))
+            _leave(em)
     return walk.counters
 
 
@@ -89,6 +101,7 @@ def one_tile(em: Emission, merge: Callable[[], None]) -> None:
             with outer.block(""):
                 outer.lines(roles.computing)
                 outer.extend(computing)
+            _leave(em)
             merge()
 
 
@@ -115,7 +128,7 @@ def _roles(em: Emission, roles: Roles, opened: Sequence[str]) -> Generator[tuple
     with outer.block("if (thread == 0)"):
         outer.lines([*opened, *roles.opened])
         outer.line("boxes_may_follow();")
-    outer.line("block_barrier();")
+    outer.line("block_barrier();" if em.binding.multicast is None else "cluster_barrier();")
     order.wait(em)
     few, many = LOADERS_REGISTERS.get(em.binding.warps, (0, 0))
 
@@ -126,6 +139,9 @@ def _roles(em: Emission, roles: Roles, opened: Sequence[str]) -> Generator[tuple
                 outer.line(f"registers_leave<{few}>();")
             with outer.block(f"if (thread == {32 * em.binding.warps})"):
                 yield
+            _leave(em)
+            if em.binding.multicast is not None:
+                outer.line("cluster_wait();")
 
     @contextmanager
     def computes() -> Generator[None]:
@@ -137,10 +153,17 @@ def _roles(em: Emission, roles: Roles, opened: Sequence[str]) -> Generator[tuple
     yield loads, computes
 
 
+def _leave(em: Emission) -> None:
+    """This thread has told all that neighbours wait for, and asked for all that they read."""
+    if em.binding.multicast is not None:
+        em.writer.line("cluster_arrive();")
+
+
 def blocks_at_once(binding: Binding, shared_bytes: int, facts: Facts) -> int:
     """Blocks that a device runs together, as far as shared memory and registers tell."""
     each = 1 if takes_all_registers(binding) else max(1, facts.blocks_by_shared(shared_bytes))
-    return facts.multiprocessors * each
+    sharers = 1 if binding.multicast is None else binding.multicast.blocks
+    return facts.multiprocessors * each // sharers * sharers
 
 
 def _for_tiles(outer: Writer, counters: list[str], every: tuple[str, Writer], parts: Sequence[Writer]) -> None:
@@ -245,7 +268,7 @@ def _open(em: Emission, boxes: bulk.Boxes) -> None:
     assert em.roles is not None
     for slot in range(boxes.slots):
         em.roles.opened.append(f"mbarrier_open({boxes.full} + {8 * slot});")
-        em.roles.opened.append(f"mbarrier_open({boxes.empty} + {8 * slot}, {em.binding.warps});")
+        em.roles.opened.append(f"mbarrier_open({boxes.empty} + {8 * slot}, {em.binding.warps * boxes.sharers});")
 
 
 def _load(em: Emission, r: Ring, early: bulk.Boxes, late: bulk.Boxes, held: _Held) -> None:
@@ -322,9 +345,14 @@ def _reads(em: Emission, statements: Sequence[Stmt], boxes: bulk.Boxes) -> bool:
 
 def _release(em: Emission, boxes: bulk.Boxes, slot: str) -> None:
     """This warp has read a slot."""
-    if boxes.parts:
-        em.writer.line("warp_barrier();")
-        em.writer.line(f"if (lane == 0) mbarrier_arrive({boxes.empty} + {slot} * 8);")
+    if not boxes.parts:
+        return
+    em.writer.line("warp_barrier();")
+    empty = f"{boxes.empty} + {slot} * 8"
+    if boxes.sharers == 1:
+        em.writer.line(f"if (lane == 0) mbarrier_arrive({empty});")
+    else:
+        em.writer.line(f"if (lane < {boxes.sharers}) mbarrier_arrive_at(cluster_address({empty}, lane));")
 
 
 # ---- trips one after the other

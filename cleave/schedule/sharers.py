@@ -16,9 +16,12 @@ from cleave.tile.program import Let, Loop, Program, statements
 def multicast(program: Program, binding: Binding, sizes: Sizes, blocks: int) -> Multicast | None:
     """So many neighbours along the axis that saves most bytes of a trip; None: no axis can be divided so.
 
-    The number of its tiles is a multiple of ``blocks``, which calls have to keep, and no loop's bounds depend on it.
+    The number of its tiles is a multiple of ``blocks``, which calls have to keep; no loop's bounds depend on it, and no
+    extent of the grid, on which it depends in its turn.
     """
-    read = {a for s in statements(program.body) if isinstance(s, Loop) for i in (s.lower, s.upper) for a in axes_of(i)}
+    bounds = [i for s in statements(program.body) if isinstance(s, Loop) for i in (s.lower, s.upper)]
+    read = {a for i in (*bounds, *(a.extent for a in program.grid)) for a in axes_of(i)}
+    read |= {a for a in program.grid if axes_of(a.extent)}
     saved = {
         a: sum(prod(binding.tiles.get(x, 1) for x in axes if x not in program.unit) for axes in _apart_from(program, a))
         for a in program.grid

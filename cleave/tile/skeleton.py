@@ -22,6 +22,7 @@ from cleave.ir.op import DTYPES
 from cleave.tile.box import is_beside
 from cleave.tile.plan import Binding, Division, Feed, Merge, Mma
 from cleave.tile.program import (
+    is_uneven,
     Contract,
     Let,
     Loop,
@@ -249,6 +250,8 @@ def _row_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Ite
     elif rows != skeleton.rows_per_warp * binding.row_tiles * binding.row_warps:
         yield f"{rows} rows for {binding.row_warps} warps of {skeleton.rows_per_warp * binding.row_tiles}"
     yield from _instruction_refusals(skeleton, binding)
+    if binding.loaders and binding.multicast is not None and is_uneven(program):
+        yield "boxes fetched together by blocks that take tiles of different lengths: allowed are blocks in step"
     yield from _division_refusals(skeleton, program, binding)
     if binding.stages not in skeleton.stages:
         yield f"{binding.stages} stages, allowed are {', '.join(map(str, skeleton.stages))}"
@@ -264,8 +267,6 @@ def _instruction_refusals(skeleton: Skeleton, binding: Binding) -> Iterator[str]
         )
     if binding.loaders != skeleton.loaders:
         yield f"{binding.loaders} warps that only load, allowed are {skeleton.loaders}"
-    if binding.loaders and binding.multicast is not None:
-        yield "boxes fetched together by blocks: allowed where the warps that compute load them"
 
 
 def _division_refusals(skeleton: Skeleton, program: Program, binding: Binding) -> Iterator[str]:

@@ -21,7 +21,7 @@ from cleave.errors import CodegenError, ScheduleError
 from cleave.ir.index import axes_of, evaluate, index, minimum
 from cleave.ir.text import parse_graph
 from cleave.schedule import schedule
-from cleave.tile.plan import Division
+from cleave.tile.plan import Division, Multicast
 from cleave.tile.program import loops
 from experiments.e01_ablation.config import CANDIDATES
 from tests.null import codegen_cases as cases
@@ -115,6 +115,14 @@ AND_LATER = LATENT + "output y: float16[b, h, p] @ [b, h, p] = q_pe[b, h, p] * l
 """A tile of rows is read after the loop too, so threads copy it: both warpgroups have all of its rows."""
 
 
+def fetched_together(case: Case, axis: str, blocks: int = 2) -> Case:
+    """So many blocks along an axis fetch for one another what all of them read."""
+    (kernel,) = specialised(case).schedule.kernels
+    shared = Multicast(next(a for a in kernel.program.grid if a.name == axis), blocks)
+    kernel = dataclasses.replace(kernel, binding=dataclasses.replace(kernel.binding, multicast=shared))
+    return dataclasses.replace(case, schedule=dataclasses.replace(case.schedule, kernels=(kernel,)))
+
+
 def latent(text: str = LATENT, *, t: int = 32, stages: int = 2, meet: bool = False) -> Case:
     g = parse_graph(text)
     tiles = {"h": 64, "t": t, "r": 128, "p": 16}
@@ -123,6 +131,12 @@ def latent(text: str = LATENT, *, t: int = 32, stages: int = 2, meet: bool = Fal
     division = Division(r, 2, next(s.axis for s in loops(plan.program)) if meet else None)
     plan = dataclasses.replace(plan, binding=dataclasses.replace(plan.binding, division=division))
     return grouped(Case(cases.schedule(g, plan), ({"b": 2, "h": 70, "t": 75}, {"b": 1, "h": 3, "t": 0})))
+
+
+def latent_pairs(*, t: int = 32, meet: bool = False) -> Case:
+    """Two tiles of heads: their blocks read the same keys."""
+    case = latent(LATENT.replace("dims b, h,", "dims b, h = 128,"), t=t, meet=meet)
+    return fetched_together(dataclasses.replace(case, sizes=({"b": 2, "t": 75}, {"b": 1, "t": 0})), "h")
 
 
 RAGGED = """
@@ -183,6 +197,29 @@ def test_the_emulated_kernel_equals_the_graph(name: str, rng: np.random.Generato
     assert operator.kernels[0].architectures == ("sm_90a",)
     for sizes in case.sizes:
         check(operator, case.schedule.graph, case, sizes, rng)
+
+
+FETCHED = {
+    "matmul, two blocks": lambda: fetched_together(matmul(64), "n"),
+    "matmul, four blocks, two warpgroups": lambda: fetched_together(matmul(32, rows=128, stages=3), "n", 4),
+    "attention, two blocks": lambda: fetched_together(attention("full"), "n2"),
+    "attention, head 128, two blocks": lambda: fetched_together(attention("full", head=128, stages=3), "n2"),
+    "columns in two parts, two blocks": latent_pairs,
+    "columns and keys in two parts, two blocks": lambda: latent_pairs(t=64, meet=True),
+}
+
+
+@pytest.mark.parametrize("name", FETCHED)
+def test_blocks_that_fetch_together_walk_in_step(name: str, rng: np.random.Generator) -> None:
+    case = FETCHED[name]()
+    operator = generate(case.schedule)
+    (kernel,) = operator.kernels
+    assert kernel.cluster == case.schedule.kernels[0].binding.multicast.blocks and "copy_box_to_all" in kernel.text
+    for blocks in (kernel.cluster, None):
+        grid = kernel.grid if blocks is None else (minimum(kernel.grid[0], blocks),)
+        few = dataclasses.replace(operator, kernels=(dataclasses.replace(kernel, grid=grid),))
+        for sizes in case.sizes:
+            check(few, case.schedule.graph, case, sizes, rng)
 
 
 WALKED = [

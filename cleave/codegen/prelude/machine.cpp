@@ -30,8 +30,7 @@ struct Fiber {
   long fence;            // when it last ordered its writes before boxes
   bool waiting;          // for a phase of an mbarrier
   std::vector<int> seen; // phases of each mbarrier that it has waited for
-  std::vector<View> heard; // of each block of the cluster, at mbarriers that it has waited for
-  std::vector<View> heard_here; // of each warp of its own block
+  std::vector<std::vector<View>> heard; // of each warp of each block of the cluster, at mbarriers that it has waited for
   bool after;            // it has waited for the kernel before
   std::vector<u32> reading; std::deque<std::vector<u32>> multiplies;  // cells that the tensor cores read for it, by group
 };
@@ -48,7 +47,7 @@ struct Cell {
   bool mbarrier;
   int multiplied;           // reads of matmuls that nobody has waited for
 };
-struct Told { int rank, phase; View view; };  // rank -1: within the block
+struct Told { int rank, phase; View view; };
 struct Mbarrier {
   u32 at; int arrivals, pending, phase; long bytes, opened; int opened_cluster_epoch; short opener; bool live;
   std::vector<std::pair<u32, u32>> boxes; std::vector<Told> told;
@@ -354,7 +353,7 @@ void mbarrier_arrive(u32 at) {
   const Fiber& f = self();
   check_read(at, 8);
   if (b.pending == 0) fail("thread %d arrives at the mbarrier at shared byte %u, which has all arrivals of its phase", machine.current, at);
-  b.told.push_back({-1, b.phase, {machine.current, f.epoch, f.team_epoch, f.warp_epoch, true}});
+  b.told.push_back({machine.rank, b.phase, {machine.current, f.epoch, f.team_epoch, f.warp_epoch, true}});
   b.pending--;
   advance(b);
   if (chance() & 1) yield();  // whoever waits there may go on before this warp does
@@ -376,10 +375,12 @@ void mbarrier_wait_for_all(u32 at, int parity) {
   mbarrier_wait(at, parity);
   const Mbarrier& b = machine.mbarriers[mbarrier_at(at)];
   Fiber& f = self();
-  f.heard.resize(machines.size(), {0, 0, 0, 0, false});
+  f.heard.resize(machines.size());
   for (const Told& t : b.told) {
-    if (t.rank < 0) f.heard_here.resize(machine.warps.size(), {0, 0, 0, 0, false});
-    if (t.phase < b.phase) (t.rank < 0 ? f.heard_here[t.view.thread / 32] : f.heard[t.rank]) = t.view;
+    if (t.phase >= b.phase) continue;
+    f.heard[t.rank].resize(machine.warps.size(), {0, 0, 0, 0, false});
+    View& view = f.heard[t.rank][t.view.thread / 32];
+    if (!view.known || view.warp_epoch <= t.view.warp_epoch) view = t.view;
   }
 }
 // What lands counts at the mbarrier of its block, and may be read by who has waited for its phase. It may come at any time before.
@@ -401,30 +402,33 @@ void send_to_cluster(u32 to, u32 mbarrier, const float* values, int count) {
   advance(b);
   if (chance() % 8 == 0) yield();
 }
-// Whether what warps of this block did to a place is behind those that told this thread, or a barrier of the block.
-static void check_told(u32 at, int bytes) {
+// Whether what warps of a block did to a place is behind those that told this thread, each for itself, or a barrier of the block.
+static void check_told(Machine& other, const std::vector<View>& told, u32 at, int bytes) {
   const Fiber& f = self();
+  int epoch = 0, asker = 0;
+  for (const View& v : told) if (v.known) epoch = std::max(epoch, v.epoch), asker = v.thread;
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
-    Cell& cell = machine.cells[c];
+    Cell& cell = other.cells[c];
     const char* why = nullptr;
     bool waited = cell.box < 0;
-    for (const View& v : f.heard_here) waited |= v.known && waited_for(machine.fibers[v.thread], cell);
+    for (const View& v : told) waited |= v.known && waited_for(other.fibers[v.thread], cell);
     if (cell.flying || !waited) why = "a copy to it is under way";
     else if (cell.multiplied) why = "a matmul reads it";
-    else if (cell.write_epoch == f.epoch && !(f.heard_here[cell.writer].known && f.heard_here[cell.writer].warp_epoch > cell.write_warp_epoch)) why = "a warp that has told nothing since writes it";
-    else if (cell.read_epoch == f.epoch)
-      for (int w = 0; w < (int)f.heard_here.size() && why == nullptr; w++)
-        if (cell.readers >> w & 1 && (!f.heard_here[w].known || (cell.reader_warp == w && f.heard_here[w].warp_epoch <= cell.read_warp_epoch))) why = "a warp that has told nothing since reads it";
-    if (why == nullptr && cell.written > std::max(f.fence, machine.fibers[cell.write_thread < 0 ? machine.current : cell.write_thread].fence)) why = "no fence after ordinary writes";
-    if (why != nullptr) fail("race: thread %d asks for a box over shared byte %u: %s", machine.current, 2 * c, why);
+    else if (cell.write_epoch > epoch || cell.read_epoch > epoch) why = "it was used after that block told";
+    else if (cell.write_epoch == epoch && !(told[cell.writer].known && told[cell.writer].warp_epoch > cell.write_warp_epoch)) why = "a warp that has told nothing since writes it";
+    else if (cell.read_epoch == epoch)
+      for (int w = 0; w < (int)told.size() && why == nullptr; w++)
+        if (cell.readers >> w & 1 && (!told[w].known || (cell.reader_warp == w && told[w].warp_epoch <= cell.read_warp_epoch))) why = "a warp that has told nothing since reads it";
+    const long fence = &other == &machine ? f.fence : 0;
+    if (why == nullptr && cell.written > std::max(fence, other.fibers[cell.write_thread < 0 ? asker : cell.write_thread].fence)) why = "no fence after ordinary writes";
+    if (why != nullptr) fail("race: thread %d asks for a box over shared byte %u of block %d: %s", machine.current, 2 * c, other.block, why);
     cell.write_epoch = cell.read_epoch = -1;  // all that is behind the box, and before whoever has waited for it
     cell.readers = cell.lanes = 0;
   }
 }
-// Whether what threads of another block did to a place is behind the thread that told this one, or a barrier of the cluster.
-static void check_behind(Machine& other, u32 at, int bytes) {
+// Whether what threads of another block did to a place is behind the thread that told this one for all of them, or a barrier of the cluster.
+static void check_behind(Machine& other, const View& view, u32 at, int bytes) {
   const Fiber& f = self();
-  const View view = other.rank < (int)f.heard.size() ? f.heard[other.rank] : View{0, 0, 0, 0, false};
   const int warp = view.thread / 32, size = other.team_warps;
   const u32 mine = 1u << warp, team = (size == 32 ? ~0u : (1u << size) - 1) << warp / size * size;
   for (u32 c = at / 2; c < (at + bytes) / 2; c++) {
@@ -466,9 +470,16 @@ static void ask(Machine& other, u32 to, const Map& map, const u64* words, u32 at
   const int i = mbarrier_of(other, at);
   Mbarrier& b = other.mbarriers[i];
   const long bytes = (long)map.count() * map.item;
-  if (&other == &machine && !self().heard_here.empty()) { shared_inside(to, (int)bytes); machine.clock++; check_told(to, (int)bytes); }
-  else if (&other == &machine) { machine.clock++; for (u32 c = to; c < to + bytes; c += 16) check_write(c, 16, true); }
-  else { shared_inside(to, (int)bytes); check_behind(other, to, (int)bytes); }
+  const Fiber& f = self();
+  const bool own = &other == &machine;
+  const std::vector<View> told = f.heard.empty() ? std::vector<View>() : f.heard[other.rank];
+  const auto known = [](const View& v) { return v.known; };
+  const auto one = std::find_if(told.begin(), told.end(), known);
+  shared_inside(to, (int)bytes);
+  if (own) machine.clock++;
+  if (std::count_if(told.begin(), told.end(), known) > 1) check_told(other, told, to, (int)bytes);
+  else if (own) for (u32 c = to; c < to + bytes; c += 16) check_write(c, 16, true);
+  else check_behind(other, one == told.end() ? View{0, 0, 0, 0, false} : *one, to, (int)bytes);
   for (u32 c = to / 2; c < (to + bytes) / 2; c++) {
     Cell& cell = other.cells[c];
     if (cell.mbarrier) fail("thread %d asks for a box over an mbarrier at shared byte %u", machine.current, 2 * c);
@@ -581,7 +592,7 @@ static void start_block(void (*entry)(int)) {
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
     f.stack.resize(1 << 17); f.done = f.blocked = f.after = false; f.generation = f.epoch = f.team_epoch = f.warp_epoch = f.all_epoch = f.group = 0; f.copies.clear();
-    f.wrote = -1; f.cluster_epoch = 0; f.arrived_in = -1; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear(); f.heard_here.clear(); f.reading.clear(); f.multiplies.clear();
+    f.wrote = -1; f.cluster_epoch = 0; f.arrived_in = -1; f.fence = 0; f.waiting = false; f.seen.clear(); f.heard.clear(); f.reading.clear(); f.multiplies.clear();
     getcontext(&f.context);
     f.context.uc_stack.ss_sp = f.stack.data(); f.context.uc_stack.ss_size = f.stack.size(); f.context.uc_link = &m.scheduler;
     makecontext(&f.context, (void (*)())entry, 1, i);
