@@ -22,7 +22,6 @@ from cleave.ir.op import DTYPES
 from cleave.tile.box import is_beside
 from cleave.tile.plan import Binding, Division, Feed, Merge, Mma
 from cleave.tile.program import (
-    is_uneven,
     Contract,
     Let,
     Loop,
@@ -30,6 +29,7 @@ from cleave.tile.program import (
     Store,
     TileTerm,
     Update,
+    is_uneven,
     loops,
     program_axes,
     statements,
