@@ -13,7 +13,7 @@ from cleave.records import Outcome, Record
 from cleave.tile.plan import Schedule
 from cleave.verify import check_executable
 from experiments.e00_smoke.config import OPERATORS, TARGET, Operator
-from experiments.e00_smoke.search import candidate_of, schedule_of
+from experiments.e00_smoke.search import candidate_of, schedule_of, variants_of
 from experiments.tally import Checked
 
 
@@ -21,13 +21,13 @@ def check_operator(name: str, shapes: Sequence[Mapping[str, int]], drawn: Sequen
     """Compile an operator once, call it at every shape, compare."""
     op = next(o for o in OPERATORS if o.name == name)
     candidate = candidate_of(op)
-    plan = schedule_of(op, candidate)
+    plan = variants_of(op, candidate)
     run = emit(plan)
     out = Checked(lines=[f"{op.name} [{candidate.name}]: {'; '.join(map(str, run.resources))}"])
     compiles: int | None = None
     for number, shape in enumerate([*shapes, *drawn]):
         kind = "shape" if number < len(shapes) else "drawn"
-        record = check_row(op, candidate, plan, run, {**op.bind, **shape}, kind, seed=number)
+        record = check_row(op, candidate, plan.schedules, run, {**op.bind, **shape}, kind, seed=number)
         compiles = run.compiles if compiles is None else compiles
         record.details["compiles_after_first_call"] = run.compiles - compiles
         out.records.append(record)
@@ -35,9 +35,19 @@ def check_operator(name: str, shapes: Sequence[Mapping[str, int]], drawn: Sequen
 
 
 def check_row(
-    op: Operator, candidate: Candidate, plan: Schedule, run: Any, dims: Mapping[str, int], kind: str, *, seed: int
+    op: Operator,
+    candidate: Candidate,
+    plans: Sequence[Schedule],
+    run: Any,
+    dims: Mapping[str, int],
+    kind: str,
+    *,
+    seed: int,
 ) -> Record:
-    """One call, compared. A refusal is a row; a CUDA error ends the process, and the parent makes a row of it."""
+    """One call, compared. ``run``: some schedules, compiled as variants.
+
+    A refusal is a row; a CUDA error ends the process, and the parent makes a row of it.
+    """
 
     def operator(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         run(**inputs, out=outputs)
@@ -54,7 +64,13 @@ def check_row(
         workload={"operator": op.name, "kind": kind, **dims},
         outcome=outcome,
         candidate={"name": candidate.name, "rules": list(candidate.rules)},
-        schedule={"target": TARGET, "merge": plan.merge, "bind": dict(plan.bind), "kernels": len(plan.kernels)},
+        schedule={
+            "target": TARGET,
+            "merge": plans[0].merge,
+            "bind": dict(plans[0].bind),
+            "kernels": len(plans[0].kernels),
+            "variants": len(plans),
+        },
         check=check,
         details={"resources": [str(r) for r in run.resources]},
     )
@@ -74,7 +90,7 @@ def check_ablations() -> Checked:
     for name, candidate, plan in ablation_plans():
         texts[name] = "\n".join(k.program.text() for k in plan.kernels)
         op = Operator(f"ablation: {name}", "attention_causal", ABLATION_SHAPE)
-        out.records.append(check_row(op, candidate, plan, emit(plan), ABLATION_SHAPE, "ablation", seed=0))
+        out.records.append(check_row(op, candidate, (plan,), emit(plan), ABLATION_SHAPE, "ablation", seed=0))
         loops = sum(line.lstrip().startswith("for ") for line in texts[name].splitlines())
         out.lines.append(f"{op.name}: {len(plan.kernels)} kernels, {loops} loops")
     out.lines.append(f"ablations: {len(set(texts.values()))} different programs of {len(texts)}")

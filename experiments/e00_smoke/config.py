@@ -23,7 +23,9 @@ TARGET = "sm_90a"
 class Operator:
     """One operator: a saved candidate, how it is scheduled, and the dims that are compiled in.
 
-    ``graph`` names the file of candidates; ``split`` is the axis whose split is taken, with its count and merge.
+    ``graph`` names the file of candidates; ``bind`` the shape for which it is scheduled, and ``other`` dims of a second
+    one, whose schedule takes the calls that the first can't; ``split`` is the axis whose split is taken, with its count
+    and merge.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Operator:
     split: Mapping[str, int] = field(default_factory=dict[str, int])
     merge: str | None = None
     shapes: tuple[Mapping[str, int], ...] = ()
+    other: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def attention_shapes(kv_heads: int) -> tuple[dict[str, int], ...]:
@@ -62,12 +65,13 @@ ODD_MATMULS = (
     {"m": 2047, "n": 1000, "k": 1016},
 )
 _MATMUL = {"m": 1024, "n": 1024, "k": 4096}
+_ODD = {"m": 1023, "n": 1023, "k": 4095}
 
 OPERATORS: tuple[Operator, ...] = (
     *(_attention(kind, d, causal=causal) for kind in GROUPS for d in HEAD_SIZES for causal in (False, True)),
-    Operator("matmul", "matmul", _MATMUL, shapes=ODD_MATMULS),
-    Operator("split_k_second_launch", "matmul", _MATMUL, {"k": 5}, "second-launch", ODD_MATMULS),
-    Operator("split_k_last_arriving", "matmul", _MATMUL, {"k": 5}, "last-arriving", ODD_MATMULS),
+    Operator("matmul", "matmul", _MATMUL, shapes=ODD_MATMULS, other=_ODD),
+    Operator("split_k_second_launch", "matmul", _MATMUL, {"k": 5}, "second-launch", ODD_MATMULS, _ODD),
+    Operator("split_k_last_arriving", "matmul", _MATMUL, {"k": 5}, "last-arriving", ODD_MATMULS, _ODD),
     Operator(
         "flash_decoding_second_launch",
         "attention_causal",

@@ -30,7 +30,7 @@ def time_prefill(graph: str, shape: Mapping[str, int]) -> Checked:
     candidate = candidate_of(op)
     plan = schedule_of(op, candidate)
     run = emit(plan)
-    checked = check_row(op, candidate, plan, run, dims, "time", seed=0)
+    checked = check_row(op, candidate, (plan,), run, dims, "time", seed=0)
     if checked.outcome is not Outcome.OK:
         return Checked([checked], [f"{op.name} {dims}: {checked.check}"])
     times = interleaved(run, dims, causal=causal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cleave import nn
@@ -9,6 +10,7 @@ from cleave.candidate import Candidate
 from cleave.config import Config
 from cleave.target import Target
 from cleave.tile.plan import Schedule
+from cleave.tune.variants import Variants
 from experiments.candidates import search_and_save, with_splits
 from experiments.e00_smoke.config import CANDIDATES, TARGET, Operator
 
@@ -36,3 +38,10 @@ def schedule_of(op: Operator, candidate: Candidate, config: Config | None = None
 
     merge: Any = op.merge
     return schedule(candidate, Target(TARGET), op.bind, config, split=op.split, merge=merge)[0]
+
+
+def variants_of(op: Operator, candidate: Candidate) -> Variants:
+    """That schedule; and that of the operator's other shape, for the calls that the first one does not take."""
+    also = (replace(op, bind={**op.bind, **op.other}),) if op.other else ()
+    schedules = tuple(schedule_of(o, candidate) for o in (op, *also))
+    return Variants(schedules, ((),) * len(schedules))

@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 import experiments.__main__ as runner
+from cleave.codegen.generate import generate
+from cleave.ir.index import evaluate_pred
+from cleave.tune.variants import variants_of as variants
+from experiments.e00_smoke.config import OPERATORS, Operator
+from experiments.e00_smoke.search import candidate_of, variants_of
 from experiments.schedules import in_order
 
 
@@ -56,3 +61,11 @@ def test_a_call_in_order_is_prepared_once_for_the_stream_that_times_it() -> None
     call()
     call()
     assert asked == [((1,), {"out": 2}, False, "where it is timed"), "launched", "launched"]
+
+
+@pytest.mark.parametrize("op", [o for o in OPERATORS if o.graph == "matmul"], ids=lambda o: o.name)
+def test_a_matmul_of_any_size_has_a_kernel(op: Operator) -> None:
+    plans = variants_of(op, candidate_of(op))
+    found = variants([generate(s) for s in plans.schedules], plans.when)
+    for shape in op.shapes:
+        assert any(all(evaluate_pred(p, shape) for p in v.when) for v in found), shape
