@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+from cleave.codegen import behind
+from cleave.codegen.dependence import read_before
 from cleave.codegen.elementwise import for_elements
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, Printer, fragment_at, row_at
@@ -18,7 +22,7 @@ from cleave.codegen.reduction import (
     new_vector,
 )
 from cleave.ir.graph import Reduce, Ref, Term
-from cleave.tile.program import Accumulator
+from cleave.tile.program import Accumulator, Loop
 
 
 def declare(em: Emission, acc: Accumulator) -> None:
@@ -42,8 +46,15 @@ def declare(em: Emission, acc: Accumulator) -> None:
         em.layouts[acc.name] = Uniform(name)
 
 
-def remember(em: Emission, acc: Accumulator) -> None:
-    """Keep the value before this iteration, for carries and terms that read it after the update."""
+def remember_read(em: Emission, s: Loop) -> None:
+    """Keep the values before this iteration that carries and terms read after the update."""
+    read = read_before(s)
+    for c in s.accumulators:
+        if c.name + "~" in read:
+            _remember(em, c)
+
+
+def _remember(em: Emission, acc: Accumulator) -> None:
     old = em.names.fresh(acc.name + "~")
     match em.layouts[acc.name]:
         case RowVector(name):
@@ -70,8 +81,10 @@ def carry(em: Emission, acc: Accumulator) -> None:
     em.layouts[own] = em.layouts[acc.name]  # the carry reads its own value where it stands
     match em.layouts[acc.name]:
         case Fragment(name, column):
-            text = Printer(em, fragment_at(em, column)).element(acc.carry)
-            for_elements(em, column, f"{name}[n][e] = {text};")
+            moved = behind.moved(em, acc)
+            with em.writer.block(f"if ({moved})") if moved else nullcontext():
+                text = Printer(em, fragment_at(em, column)).element(acc.carry)
+                for_elements(em, column, f"{name}[n][e] = {text};")
         case RowVector(name):
             text = Printer(em, row_at(em)).element(acc.carry)
             with em.writer.unrolled("h", em.halves):
@@ -123,8 +136,11 @@ def _update_reduction(em: Emission, acc: Accumulator, layout: Layout, term: Redu
         case RowVector(name) if acc.name in em.deferred:
             accumulate_rows(em, name, term)  # each lane keeps a part of its own until the loop is over
         case RowVector(name) if acc.op in ("max", "min"):
-            accumulate_rows(em, name, term)
-            join_rows(em, [(name, acc.op)], term.axis)
+            target = em.behind[acc.name].maximum if acc.name in em.behind else name
+            accumulate_rows(em, target, term)
+            join_rows(em, [(target, acc.op)], term.axis)
+            if acc.name in em.behind:
+                behind.follow(em, acc, name)
         case RowVector(name):
             part = em.names.fresh("part")
             em.writer.line(f"float {part}[{em.halves}] = {{{each(em, identity(acc.op))}}};")
@@ -138,3 +154,14 @@ def _update_reduction(em: Emission, acc: Accumulator, layout: Layout, term: Redu
             em.refuse(
                 acc.name, acc.axes, f"a reduction over {term.axis} with rows and a column left; a matmul is needed"
             )
+
+
+def catch_up(em: Emission, s: Loop) -> None:
+    """After a loop: what was summed is restated relative to the maxima themselves."""
+    for m in (c for c in s.accumulators if c.name in em.behind):
+        own, top = m.name + "~", RowVector(em.behind[m.name].maximum)
+        em.layouts[own], em.layouts[m.name] = em.layouts[m.name], top
+        em.behind[m.name].moved = ""
+        for c in behind.restated(s, m):
+            carry(em, c)
+        del em.behind[m.name], em.layouts[own]

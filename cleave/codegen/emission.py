@@ -157,6 +157,15 @@ class Delivery:
 
 
 @dataclass
+class Behind:
+    """A maximum of which another number is subtracted (``behind.py``): C++ names of the maximum, and of whether that
+    number is another one than in the trip before; empty while it is not known or all is restated."""
+
+    maximum: str
+    moved: str = ""
+
+
+@dataclass
 class Roles:
     """What warps of different roles are told, as lines of their own.
 
@@ -188,6 +197,7 @@ class Emission:
     met        whether the warpgroups of divided columns have met in this trip
     parts      temporaries that the blocks of a cluster send one another
     delivery   how they are sent
+    behind     maxima of which another number is subtracted
     turn       C++ text: which of the block's slices is merged
     spread     axes whose columns the teams have divided: group n of a fragment is the team's n-th
     feed       how tiles of loops are to be loaded
@@ -226,6 +236,7 @@ class Emission:
     met: bool = False
     parts: dict[str, ClusterPart] = field(default_factory=dict[str, ClusterPart])
     delivery: Delivery | None = None
+    behind: dict[str, Behind] = field(default_factory=dict[str, Behind])
     turn: str = "0"
     spread: set[Axis] = field(default_factory=set[Axis])
     feed: Feed = "cp.async"

@@ -35,7 +35,7 @@ from cleave.codegen import (
     reduction,
     refill,
 )
-from cleave.codegen.dependence import deferrable, is_pointwise, live, ordered, read_before
+from cleave.codegen.dependence import deferrable, is_pointwise, live, ordered
 from cleave.codegen.emission import Emission
 from cleave.codegen.expression import At, index_text
 from cleave.codegen.layout import Fragment, Layout, RowVector, SharedTile
@@ -521,9 +521,7 @@ def _trips_together(em: Emission, s: Loop, ring: Ring, loads: Sequence[Let], cou
     trips = [_Trip(f"{ring.tile} + {u * ring.stride}", em.names.fresh(ring.place)) for u in range(count)]
     for t in trips:  # beyond the end the last one again: read, and not folded
         em.writer.line(f"const int {t.place} = least({t.number}, {ring.high} - 1);")
-    for c in s.accumulators:
-        if c.name + "~" in read_before(s):
-            accumulator.remember(em, c)
+    accumulator.remember_read(em, s)
     for i in [*loads, *(i for i in ordered(s.body) if i not in loads)]:
         comment(em, i)
         if isinstance(i, Update):
@@ -564,13 +562,13 @@ def forget(em: Emission, s: Loop) -> None:
         em.layouts.pop(c.name + "~", None)
 
 
-def trip(em: Emission, s: Loop) -> None:
-    for c in s.accumulators:
-        if c.name + "~" in read_before(s):
-            accumulator.remember(em, c)
+def trip(em: Emission, s: Loop, after: Callable[[Stmt], None] = lambda done: None) -> None:
+    """``after`` writes what comes after each statement."""
+    accumulator.remember_read(em, s)
     with em.trip():
         for inner in ordered(s.body):
             statement(em, inner)
+            after(inner)
 
 
 # ---- operands that stay

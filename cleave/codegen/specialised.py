@@ -3,9 +3,9 @@
     loaders    one thread, for each trip: waits until the slot is empty; asks for its boxes
     others     for each trip: wait until the slot is full; compute; each warp tells that it has read the slot
 
-Nobody who computes waits for another warpgroup. Registers move from the loaders to the others. With a matmul whose
-result is worked on and multiplied again, trips overlap: while the tensor cores add P V of the trip before and then make
-S = Q K of this one, the threads work on what they have.
+Registers move from the loaders to the others. With a matmul whose result is worked on and multiplied again, trips
+overlap: while the tensor cores add P V of the trip before and then make S = Q K of this one, the threads work on what
+they have. Warpgroups issue these in turns; they wait for one another nowhere else.
 
     the first trip    S;  P and its carries
     each trip         issue S; issue O += P V of the trip before; wait for S; all but O; wait for O; carry O; P
@@ -21,17 +21,17 @@ a neighbour may still send: loaders wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from cleave.codegen import accumulator, bulk, contract, feed, grid, order, persistent, ring
-from cleave.codegen.dependence import ordered, read_before, values_read
+from cleave.codegen import accumulator, behind, bulk, contract, feed, grid, order, persistent, ring
+from cleave.codegen.dependence import ordered, values_read
 from cleave.codegen.emission import Emission, Roles
 from cleave.codegen.layout import Fragment, Rounded, RowVector, SharedTile
 from cleave.codegen.ring import Ring
-from cleave.codegen.team import warpgroup
+from cleave.codegen.team import turn_pass, turn_wait, warpgroup
 from cleave.codegen.writer import Writer
 from cleave.errors import CodegenError
 from cleave.ir.graph import Reduce
@@ -41,7 +41,7 @@ from cleave.target import Facts
 from cleave.tile.packed import Packed
 from cleave.tile.plan import Binding
 from cleave.tile.program import Contract, Let, Loop, Stmt, Update, names_read
-from cleave.tile.skeleton import LOADERS_REGISTERS, takes_all_registers
+from cleave.tile.skeleton import LOADERS_REGISTERS, WARPGROUP, takes_all_registers
 
 NAME = "specialised"
 CACHE_SHARE = 4
@@ -211,13 +211,15 @@ def _walk(before: Mapping[str, bulk.Box], em: Emission, s: Loop, r: Ring, boxes:
             isinstance(x, SharedTile) and x.row is None for x in map(em.layouts.get, em.pending)
         )
         em.landed(0, warpgroup().barrier if alone else em.team.barrier)
+    for m in behind.maxima(em, s):
+        behind.begin(em, m)
     with em.writer.block(f"if ({r.first} < {r.high})"):
         _wait_for_held(em, held)
         if overlap is None:
-            _in_turn(em, s, r, early)
-            _release_held(em, held)
+            _in_turn(em, s, r, early, held)
         else:
             _overlapped(em, s, r, overlap, early, late, held)
+        accumulator.catch_up(em, s)
     ring.forget(em, s)
 
 
@@ -241,9 +243,15 @@ def _wait_for_held(em: Emission, held: _Held) -> None:
         bulk.clear_beyond(em, held.boxes)
 
 
-def _release_held(em: Emission, held: _Held) -> None:
+def _release_held(em: Emission, r: Ring, held: _Held) -> None:
+    """No trip follows that reads what stays for all of them: the next tile's may come."""
     if held.boxes.parts:
-        _release(em, held.boxes, "0")
+        with em.writer.block(f"if ({r.place} + {r.stride} >= {r.high})"):
+            _release(em, held.boxes, "0")
+
+
+def _held_are_released(em: Emission, held: _Held) -> None:
+    if held.boxes.parts:
         em.writer.line(f"{held.phase} ^= 1;")
 
 
@@ -358,7 +366,7 @@ def _release(em: Emission, boxes: bulk.Boxes, slot: str) -> None:
 # ---- trips one after the other
 
 
-def _in_turn(em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes) -> None:
+def _in_turn(em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes, held: _Held) -> None:
     slot, phase = _counters(em)
     before = em.names.fresh("before")
     last = f"{slot} == 0 ? {r.slots - 1} : {slot} - 1"
@@ -368,7 +376,7 @@ def _in_turn(em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes) -> None:
         _at(em, boxes, slot)
         bulk.clear_beyond(em, boxes)
         with ring.lagging(em, r):
-            ring.trip(em, s)
+            ring.trip(em, s, partial(_after, em, s, r, held))
         if r.lags:
             em.writer.line(f"const int {before} = {last};")
             with em.writer.block(f"if ({r.tile} > {r.first})"):
@@ -379,6 +387,15 @@ def _in_turn(em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes) -> None:
     if r.lags:
         em.writer.line(f"const int {before} = {last};")
         _release(em, boxes, before)
+        _release(em, held.boxes, "0")
+    _held_are_released(em, held)
+
+
+def _after(em: Emission, s: Loop, r: Ring, held: _Held, done: Stmt) -> None:
+    """What stays is released when the last statement that reads it is done, unless its matmuls go on."""
+    readers = [i for i in ordered(s.body) if _reads(em, [i], held.boxes)]
+    if not r.lags and readers and done is readers[-1]:
+        _release_held(em, r, held)
 
 
 def _counters(em: Emission) -> tuple[str, str]:
@@ -459,8 +476,7 @@ def _overlapped(
         em.writer.line(f"const int {r.place} = {r.tile}, {before} = {slot}, {phase_before} = {phase};")
         em.writer.line(f"{_advance(r, slot, phase)};")
         _round(em, p, slot, phase, (before, phase_before))
-    if held.boxes.parts:
-        em.writer.line(f"{held.phase} ^= 1;")
+    _held_are_released(em, held)
     _late_matmul(em, p, slot, phase)
     em.writer.line("warpgroup_wait<0>();")
     em.writer.line(f"registers_settle({layout.name});")
@@ -470,9 +486,7 @@ def _overlapped(
 
 def _round(em: Emission, p: _Pipeline, slot: str, phase: str, before: tuple[str, str] | None) -> None:
     """One trip; ``before``: C++ names of the slot and phase of the trip whose late matmul runs beside it."""
-    for c in p.s.accumulators:
-        if c.name + "~" in read_before(p.s):
-            accumulator.remember(em, c)
+    accumulator.remember_read(em, p.s)
     with em.trip():
         _beside(em, p, slot, phase, before)
 
@@ -484,7 +498,7 @@ def _beside(em: Emission, p: _Pipeline, slot: str, phase: str, before: tuple[str
     if not kept:
         _release(em, p.early, slot)
     if not held:
-        _release_after_last(em, p)
+        _release_held(em, p.ring, p.held)
     for i in others:
         if i is p.overlap.late:
             _finish(em, p, before)
@@ -494,14 +508,7 @@ def _beside(em: Emission, p: _Pipeline, slot: str, phase: str, before: tuple[str
     if kept:
         _release(em, p.early, slot)
     if held:
-        _release_after_last(em, p)
-
-
-def _release_after_last(em: Emission, p: _Pipeline) -> None:
-    """No trip follows that reads what stays for all of them: the next tile's may come."""
-    if p.held.boxes.parts:
-        with em.writer.block(f"if ({p.ring.place} + {p.ring.stride} >= {p.ring.high})"):
-            _release(em, p.held.boxes, "0")
+        _release_held(em, p.ring, p.held)
 
 
 def _is_loaded(em: Emission, s: Stmt) -> bool:
@@ -517,14 +524,30 @@ def _issue(em: Emission, p: _Pipeline, slot: str, phase: str, before: tuple[str,
         bulk.clear_beyond(em, p.early)
     if _reads(em, [first], p.late):
         bulk.wait(em, p.late, slot, phase)
-    with _issuing(em), _tiles_at(em, p.late, slot):
-        ring.statement(em, first)
-    if before is not None:
-        _late_matmul(em, p, *before)
+    with _turn(em, p.ring, is_first=before is None):
+        with _issuing(em), _tiles_at(em, p.late, slot):
+            ring.statement(em, first)
+        if before is not None:
+            _late_matmul(em, p, *before)
     em.writer.line(f"warpgroup_wait<{0 if before is None else 1}>();")
     made = em.layouts[first.name]
     assert isinstance(made, Fragment)
     em.writer.line(f"registers_settle({made.name});")
+
+
+@contextmanager
+def _turn(em: Emission, r: Ring, *, is_first: bool) -> Generator[None]:
+    """Warpgroups issue their matmuls in turns: while those of one run, the others work on what theirs have made. The
+    first one begins, in the first trip of a tile; the last one passes nothing on in the last."""
+    last = em.binding.warps // WARPGROUP - 1
+    if last == 0:
+        yield
+        return
+    with em.writer.block(f"if (warp >= {WARPGROUP})") if is_first else nullcontext():
+        em.writer.line(turn_wait())
+    yield
+    with em.writer.block(f"if (warp < {last * WARPGROUP} || {r.place} + {r.stride} < {r.high})"):
+        em.writer.line(turn_pass(em.binding))
 
 
 def _finish(em: Emission, p: _Pipeline, before: tuple[str, str] | None) -> None:

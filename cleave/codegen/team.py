@@ -50,6 +50,17 @@ def warpgroup() -> Team:
     )
 
 
+def turn_wait() -> str:
+    """A line: this warpgroup's turn has come."""
+    return f"turn_wait<{2 * 32 * WARPGROUP}>(warp / {WARPGROUP});"
+
+
+def turn_pass(binding: Binding) -> str:
+    """A line: the next warpgroup's has."""
+    next_one = f"(warp / {WARPGROUP} + 1) % {binding.warps // WARPGROUP}"
+    return f"turn_pass<{2 * 32 * WARPGROUP}>({next_one});"
+
+
 def part_of_block(binding: Binding) -> Team:
     """One of several teams."""
     threads = 32 * binding.warps // binding.teams

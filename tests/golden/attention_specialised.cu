@@ -239,6 +239,10 @@ template <class T, int WIDTH, bool TRANSPOSED>
 DEV void warpgroup_multiply(float (&d)[WIDTH / 8][4], const u32 (&a)[4], u64 b, bool keep);
 template <class T, int WIDTH, bool TRANSPOSED>
 DEV void warpgroup_multiply_tiles(float (&d)[WIDTH / 8][4], u64 a, u64 b, bool keep);
+// One team passes its turn to another, which waits for it: THREADS are those of both.
+template <int THREADS> DEV void turn_wait(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 8), "n"(THREADS) : "memory"); }
+template <int THREADS> DEV void turn_pass(int team) { asm volatile("bar.arrive %0, %1;" :: "r"(team + 8), "n"(THREADS) : "memory"); }
+DEV bool warp_any(bool x) { return __any_sync(0xffffffffu, x); }
 template <> __device__ __forceinline__ void warpgroup_multiply<f16, 64, true>(float (&d)[8][4], const u32 (&a)[4], u64 b, bool keep) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
     : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)keep) : "memory"); }
@@ -503,6 +507,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
           const float m1_before[2] = {m1[0], m1[1]};
           mbarrier_wait(t_full + slot_2 * 8, phase_2);
           const u32 k_1_tile = k_1_tile_ring + slot_2 * 4096;
+          if (warp >= 4) {
+            turn_wait<256>(warp / 4);
+          }
           // sum1[s, t] = mma(n64, q_1, k_1)
           float sum1[4][4];
           const u64 left_2 = apart(matrix_descriptor<128>(q_1_tile + warp / 4 * 8192, 16, 1024));
@@ -513,6 +520,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
             warpgroup_multiply_tiles<f16, 32, false>(sum1, further(left_2, kk / 4 * 16384 + kk % 4 * 32), further(right, kk / 4 * 4096 + kk % 4 * 32), kk > 0);
           }
           warpgroup_commit();
+          if (warp < 4 || t_start + 32 < t_high) {
+            turn_pass<256>((warp / 4 + 1) % 2);
+          }
           warpgroup_wait<0>();
           registers_settle(sum1);
           warp_barrier();
@@ -629,6 +639,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
           const float m1_before_2[2] = {m1[0], m1[1]};
           mbarrier_wait(t_full + slot_2 * 8, phase_2);
           const u32 k_1_tile = k_1_tile_ring + slot_2 * 4096;
+          turn_wait<256>(warp / 4);
           // sum1[s, t] = mma(n64, q_1, k_1)
           float sum1_2[4][4];
           const u64 left_3 = apart(matrix_descriptor<128>(q_1_tile + warp / 4 * 8192, 16, 1024));
@@ -647,6 +658,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) attention_kernel(int* atten
             warpgroup_multiply<f16, 64, true>(s1, n1_rows[kk], further(right_3, kk * 2048), true);
           }
           warpgroup_commit();
+          if (warp < 4 || t_start + 32 < t_high) {
+            turn_pass<256>((warp / 4 + 1) % 2);
+          }
           warpgroup_wait<1>();
           registers_settle(sum1_2);
           warp_barrier();

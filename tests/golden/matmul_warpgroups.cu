@@ -239,6 +239,10 @@ template <class T, int WIDTH, bool TRANSPOSED>
 DEV void warpgroup_multiply(float (&d)[WIDTH / 8][4], const u32 (&a)[4], u64 b, bool keep);
 template <class T, int WIDTH, bool TRANSPOSED>
 DEV void warpgroup_multiply_tiles(float (&d)[WIDTH / 8][4], u64 a, u64 b, bool keep);
+// One team passes its turn to another, which waits for it: THREADS are those of both.
+template <int THREADS> DEV void turn_wait(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 8), "n"(THREADS) : "memory"); }
+template <int THREADS> DEV void turn_pass(int team) { asm volatile("bar.arrive %0, %1;" :: "r"(team + 8), "n"(THREADS) : "memory"); }
+DEV bool warp_any(bool x) { return __any_sync(0xffffffffu, x); }
 template <> __device__ __forceinline__ void warpgroup_multiply_tiles<f16, 64, true>(float (&d)[8][4], u64 a, u64 b, bool keep) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, 1; }"
     : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]) : "l"(a), "l"(b), "r"((int)keep) : "memory"); }

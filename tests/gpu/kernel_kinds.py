@@ -81,6 +81,7 @@ HOPPER = {
     "warpgroups": _of(
         warpgroup_cases.CASES, *("matmul, two warpgroups", "matmul, k contiguous, wide", "attention, head 128")
     ),
+    "boxes of a cluster, loaders": _of(specialised_cases.FETCHED, "columns and keys in two parts, two blocks"),
     "specialised": _of(
         specialised_cases.CASES,
         *("matmul, three warpgroups", "attention, two warpgroups", "causal attention", "a ragged axis"),

@@ -23,8 +23,10 @@ from cleave.schedule import schedule
 from cleave.tune.executable import executable_from
 from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
+from tests.gpu.called import as_operator
 from tests.null import codegen_cases as cases
 from tests.null import row_cases, scheduled_candidates, team_cases
+from tests.null import test_behind as behind_cases
 from tests.null import test_codegen_boxes as box_cases
 from tests.null import test_multicast as multicast_cases
 from tests.null import test_specialised as specialised_cases
@@ -104,6 +106,24 @@ def test_matmuls_by_warpgroups_equal_the_graph_and_the_emulator(name, rng):
 @pytest.mark.parametrize("name", specialised_cases.CASES)
 def test_loaders_and_warpgroups_equal_the_graph_and_the_emulator(name, rng):
     agrees(specialised_cases.specialised(specialised_cases.CASES[name]()), "sm_90a", rng)
+
+
+@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")
+@pytest.mark.parametrize("name", specialised_cases.FETCHED)
+def test_walks_that_fetch_together_equal_the_graph_and_the_emulator(name, rng):
+    agrees(specialised_cases.FETCHED[name](), "sm_90a", rng)
+
+
+@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")
+@pytest.mark.parametrize("name", behind_cases.CASES)
+def test_maxima_that_stay_behind_give_what_the_graph_does(name, rng):
+    case = specialised_cases.specialised(behind_cases.CASES[name]())
+    graph = case.schedule.graph
+    run = executable_from(generate(case.schedule), "sm_90a")
+    for sizes in case.sizes:
+        operator = as_operator(run, graph, sizes)
+        result = check_executable(operator, graph, behind_cases.rising(case, sizes, rng), sizes)
+        assert result.outcome is Outcome.PASSED, f"{sizes}: {result}"
 
 
 @pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")

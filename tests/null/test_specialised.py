@@ -125,7 +125,8 @@ def fetched_together(case: Case, axis: str, blocks: int = 2) -> Case:
 
 def latent(text: str = LATENT, *, t: int = 32, stages: int = 2, meet: bool = False) -> Case:
     g = parse_graph(text)
-    tiles = {"h": 64, "t": t, "r": 128, "p": 16}
+    fixed = {s.name: s.value for s in g.symbols if s.value is not None}
+    tiles = {**fixed, "h": 64, "t": t}
     plan = cases.kernel(g, "b unit, h grid, t loop", tiles, "h", warps=8, stages=stages)
     (r,) = (a for a in plan.program.whole if a.name == "r")
     division = Division(r, 2, next(s.axis for s in loops(plan.program)) if meet else None)
@@ -133,9 +134,9 @@ def latent(text: str = LATENT, *, t: int = 32, stages: int = 2, meet: bool = Fal
     return grouped(Case(cases.schedule(g, plan), ({"b": 2, "h": 70, "t": 75}, {"b": 1, "h": 3, "t": 0})))
 
 
-def latent_pairs(*, t: int = 32, meet: bool = False) -> Case:
+def latent_pairs() -> Case:
     """Two tiles of heads: their blocks read the same keys."""
-    case = latent(LATENT.replace("dims b, h,", "dims b, h = 128,"), t=t, meet=meet)
+    case = latent(LATENT.replace("dims b, h,", "dims b, h = 128,"), t=64, meet=True)
     return fetched_together(dataclasses.replace(case, sizes=({"b": 2, "t": 75}, {"b": 1, "t": 0})), "h")
 
 
@@ -202,10 +203,8 @@ def test_the_emulated_kernel_equals_the_graph(name: str, rng: np.random.Generato
 FETCHED = {
     "matmul, two blocks": lambda: fetched_together(matmul(64), "n"),
     "matmul, four blocks, two warpgroups": lambda: fetched_together(matmul(32, rows=128, stages=3), "n", 4),
-    "attention, two blocks": lambda: fetched_together(attention("full"), "n2"),
     "attention, head 128, two blocks": lambda: fetched_together(attention("full", head=128, stages=3), "n2"),
-    "columns in two parts, two blocks": latent_pairs,
-    "columns and keys in two parts, two blocks": lambda: latent_pairs(t=64, meet=True),
+    "columns and keys in two parts, two blocks": latent_pairs,
 }
 
 
@@ -323,6 +322,9 @@ MUTANTS = {
     ),
     "tensor cores do not see what threads wrote": ("columns and keys in two parts", r"tensor_cores_may_read\(\);", ""),
     "both warpgroups multiply the first columns": ("columns in two parts", r"\(warp / 4\) \* \d+, ", "0, "),
+    "a warpgroup takes its turn again": ("causal attention", r"turn_pass<256>\([^;]*;", "turn_pass<256>(warp / 4);"),
+    "nobody passes a turn on": ("causal attention", r"turn_pass<256>\([^;]*;", ";"),
+    "a turn is passed after the last trip": ("causal attention", r"if \(warp < 4 \|\| ", "if (true || "),
     "tiles are left out": ("matmul", r"(\w+) < \(u32\)", r"\1 + 1 < (u32)"),
 }
 

@@ -37,7 +37,17 @@ template <class... C> DEV void copy_box_to_all(u32 to, const TensorMap& map, u32
 void warpgroup_begin();
 void warpgroup_commit();
 void warpgroup_wait_for(int left);
+void turn_wait_of(int team, int threads);
+void turn_pass_of(int team, int threads);
 template <int LEFT> DEV void warpgroup_wait() { warpgroup_wait_for(LEFT); }
+template <int THREADS> DEV void turn_wait(int team) { turn_wait_of(team, THREADS); }
+template <int THREADS> DEV void turn_pass(int team) { turn_pass_of(team, THREADS); }
+DEV bool warp_any(bool x) {
+  exchange()[0] = x;
+  const int half = meet();
+  for (int lane = 0; lane < 32; lane++) if (exchange_of(half, lane)[0]) return true;
+  return false;
+}
 float tile_element(u64 descriptor, bool transposed, int row, int k, bool is_bf16);
 template <int N> DEV void registers_settle(float (&)[N][4]) {}
 template <class T> struct IsBf16 { static const bool value = false; };

@@ -36,6 +36,7 @@ struct Fiber {
 };
 struct Warp { int arrived, generation; u32 exchange[2][32][8]; };
 struct Team { int arrived, generation, threads; };
+struct Turn { int passed, waiting, generation; };  // of a team: threads that passed theirs to it, that wait for it
 struct Cell {
   int write_epoch, read_epoch, flying; short writer; u32 readers;
   int write_team_epoch, read_team_epoch;  // within the team that wrote, that read last
@@ -56,7 +57,7 @@ struct Flight { u32 to; int mbarrier; u64 map[16]; int corner[5]; long bytes; };
 enum Kind : u64 { INPUT, OUTPUT, SHARED_BY_BLOCKS };
 struct Range { const unsigned char *low, *high; Kind kind; };
 struct Machine {
-  std::vector<Fiber> fibers; std::vector<Warp> warps; std::vector<Team> teams; std::vector<unsigned char> shared; std::vector<Cell> cells; std::vector<Range> ranges;
+  std::vector<Fiber> fibers; std::vector<Warp> warps; std::vector<Team> teams; std::vector<Turn> turns; std::vector<unsigned char> shared; std::vector<Cell> cells; std::vector<Range> ranges;
   ucontext_t scheduler; int current, threads, arrived, generation; long progress;
   int arrival;        // epoch in which a thread of this block told the others that its work is done; -1 before
   int team_warps;     // warps that wait together at a named barrier
@@ -100,6 +101,25 @@ void team_barrier_of(int team, int threads) {
   t.threads = threads;
   if (++t.arrived == threads) { t.arrived = 0; t.generation++; machine.progress++; } else while (t.generation == mine) yield();
   f.team_epoch++; f.warp_epoch++; f.all_epoch += all;
+}
+// Turns order no memory. Half of the threads pass theirs, half wait.
+static void take_turn(Turn& t, int threads) {
+  if (t.passed + t.waiting == threads) { t.passed = t.waiting = 0; t.generation++; machine.progress++; }
+}
+void turn_pass_of(int team, int threads) {
+  Turn& t = machine.turns[team];
+  if (machine.current / (threads / 2) == team) fail("thread %d passes its turn to its own team", machine.current);
+  if (++t.passed > threads / 2) fail("thread %d passes a turn to team %d, which has not taken the one before", machine.current, team);
+  take_turn(t, threads);
+  if (chance() & 1) yield();
+}
+void turn_wait_of(int team, int threads) {
+  Turn& t = machine.turns[team];
+  if (machine.current / (threads / 2) != team) fail("thread %d waits for the turn of team %d", machine.current, team);
+  const int mine = t.generation;
+  t.waiting++;
+  take_turn(t, threads);
+  while (t.generation == mine) yield();
 }
 // Warps that a barrier of all who compute orders, if this one is among them.
 static u32 warps_of_all() { return machine.current / 32 < machine.all_warps ? (u32)((1ull << machine.all_warps) - 1) : 0; }
@@ -588,6 +608,7 @@ static void start_block(void (*entry)(int)) {
   m.arrived = m.generation = 0; m.arrival = -1; m.seen = -1; m.idle = m.progress = 0; m.clock = 0; m.mbarriers.clear(); m.flights.clear();
   for (Warp& w : m.warps) w.arrived = w.generation = 0;
   for (Team& t : m.teams) t.arrived = t.generation = 0;
+  for (Turn& t : m.turns) t = {0, 0, 0};
   m.all.arrived = m.all.generation = 0;
   for (int i = 0; i < m.threads; i++) {
     Fiber& f = m.fibers[i];
@@ -610,6 +631,7 @@ static bool run_warp() {
     if (can) ready.push_back(w);
   }
   if (!left) {
+    for (const Turn& t : m.turns) if (t.passed) { failed = true; snprintf(message, sizeof message, "block %d ends while a turn that was passed is not taken", blockIdx.x); }
     if (m.flights.empty()) return false;
     failed = true; snprintf(message, sizeof message, "block %d ends while a box is under way", blockIdx.x); return false;
   }
@@ -673,7 +695,7 @@ int run_blocks(
   chance.seed(seed);
   machines.resize(cluster);
   for (Machine& m : machines) {
-    m.threads = threads; m.fibers.resize(threads); m.warps.resize(threads / 32); m.teams.resize(threads / 32); m.team_warps = m.all_warps = 1;
+    m.threads = threads; m.fibers.resize(threads); m.warps.resize(threads / 32); m.teams.resize(threads / 32); m.turns.resize(threads / 32); m.team_warps = m.all_warps = 1;
     m.shared.resize((bytes + 127) / 128 * 128 + 128); m.cells.resize(m.shared.size() / 2);
     m.ranges.clear();
     for (int i = 0; i < count; i++)

@@ -14,3 +14,7 @@ template <class T, int WIDTH, bool TRANSPOSED>
 DEV void warpgroup_multiply(float (&d)[WIDTH / 8][4], const u32 (&a)[4], u64 b, bool keep);
 template <class T, int WIDTH, bool TRANSPOSED>
 DEV void warpgroup_multiply_tiles(float (&d)[WIDTH / 8][4], u64 a, u64 b, bool keep);
+// One team passes its turn to another, which waits for it: THREADS are those of both.
+template <int THREADS> DEV void turn_wait(int team) { asm volatile("bar.sync %0, %1;" :: "r"(team + 8), "n"(THREADS) : "memory"); }
+template <int THREADS> DEV void turn_pass(int team) { asm volatile("bar.arrive %0, %1;" :: "r"(team + 8), "n"(THREADS) : "memory"); }
+DEV bool warp_any(bool x) { return __any_sync(0xffffffffu, x); }
