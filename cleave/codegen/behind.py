@@ -20,8 +20,8 @@ BEHIND = 5.5
 Of rows that one weight dominates that weight, no longer one, is rounded as the others are: errors grew by a quarter."""
 
 WORTH = 64
-"""Registers a thread of a sum from which a test costs less than its product. Measured on an H200: with 64 (prefill, heads
-of 128) 1.5 to 3 % faster, with 128 (latent decode) 1 to 2 %; with 32 (heads of 64) 3 to 7 % slower."""
+"""Registers a thread of a sum from which a test costs less than its product. Measured on an H200: with 64 (prefill,
+heads of 128) 1.5 to 3 % faster, with 128 (latent decode) 1 to 2 %; with 32 (heads of 64) 3 to 7 % slower."""
 
 
 def maxima(em: Emission, s: Loop) -> list[Accumulator]:
