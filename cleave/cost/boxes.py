@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd
+from typing import TypeAlias
 
 from cleave.ir.axis import Axis
 from cleave.ir.dim import is_dim
@@ -25,6 +26,13 @@ def compiled_in(program: Program) -> frozenset[Symbol]:
     return frozenset(s for a in program.whole if is_dim(a.extent) for s in symbols_of(a.extent))
 
 
+@lru_cache(maxsize=1 << 14)
+def _with_values(expression: Index, known: frozenset[tuple[Symbol, int]]) -> Index:
+    """Remembered: the bindings of a program ask for the same few expressions thousands of times."""
+    atoms: dict[Atom, Index] = {s: index(n) for s, n in known}
+    return substitute(expression, atoms)
+
+
 @dataclass(frozen=True)
 class _Tiles:
     """What the emitter will know of the tiles that a load sees; ``loop``: the one that it is in."""
@@ -36,10 +44,8 @@ class _Tiles:
     loop: Loop | None
 
     def fix(self, expression: Index) -> Index:
-        known: dict[Atom, Index] = {
-            s: index(self.values[s.name]) for s in symbols_of(expression) if s.name in self.values
-        }
-        return substitute(expression, known)
+        known = ((s, self.values[s.name]) for s in symbols_of(expression) if s.name in self.values)
+        return _with_values(expression, frozenset(known))
 
     def size(self, a: Axis) -> int:
         return 1 if a in self.program.unit else self.binding.tile(a)
@@ -53,33 +59,46 @@ class _Tiles:
         return self.multiples.get(s.name, s.multiple)
 
 
+Answers: TypeAlias = dict[Hashable, Mapping[Symbol, int] | None]
+
+
 @dataclass
 class Boxes:
     """``dims``: a value of every symbol; ``compiled``: those of them that have it in every call, besides fixed ones.
 
-    ``multiples``: what run-time dims have to be multiples of for what was asked about so far.
+    ``multiples``: what run-time dims have to be multiples of for what was asked about so far; ``answers``: those that
+    were given under other bindings of the program.
     """
 
     program: Program
     binding: Binding
     dims: Mapping[str, int]
     compiled: frozenset[Symbol]
+    answers: Answers
     multiples: dict[Symbol, int] = field(default_factory=dict[Symbol, int])
 
     def holds(self, s: Let, loop: Loop | None) -> bool:
         """Whether a load is a tile whose rows start where the copy engine can: whatever the dims of a call, or where
         they are such multiples as the representative ones are."""
+        axes = s.axes if loop is None else (*s.axes, loop.axis)
+        tiles = tuple([1 if a in self.program.unit else self.binding.tile(a) for a in (*axes, *self.inner)])
+        key = s.name, None if loop is None else loop.axis, self.binding.rows, tiles, self.said
+        if key not in self.answers:
+            self.answers[key] = self._asked(s, loop)
+        wanted = self.answers[key]
+        self.multiples |= wanted or {}
+        return wanted is not None
+
+    def _asked(self, s: Let, loop: Loop | None) -> Mapping[Symbol, int] | None:
+        """What dims have to be multiples of for it; None: it is no such tile."""
         tile = self._rows(s)
         if tile is None:
-            return False
+            return None
         if box_of(self._tiles(self.known, loop), tile, loop) is not None:
-            return True
+            return {}
         wanted = {n: m for n, m in self._usual(tile.array[0][-1]).items() if m != self.symbol_multiple(n)}
         known = {**self.known, **{n.name: m for n, m in wanted.items()}}
-        if not wanted or box_of(self._tiles(known, loop), tile, loop) is None:
-            return False
-        self.multiples |= wanted
-        return True
+        return wanted if wanted and box_of(self._tiles(known, loop), tile, loop) is not None else None
 
     def _tiles(self, multiples: Mapping[str, int], loop: Loop | None) -> _Tiles:
         return _Tiles(self.program, self.binding, self.values, multiples, loop)
@@ -97,11 +116,19 @@ class Boxes:
         return {**fixed, **{s.name: self.dims[s.name] for s in self.compiled}}
 
     @cached_property
+    def said(self) -> frozenset[tuple[str, int, int | None]]:
+        """Of dims all that an answer depends on."""
+        return frozenset((n, gcd(v, VECTOR), self.values.get(n)) for n, v in self.dims.items())
+
+    @cached_property
+    def inner(self) -> tuple[Axis, ...]:
+        return tuple(a for a in program_axes(self.program) if a.kind == "inner")
+
+    @cached_property
     def known(self) -> dict[str, int]:
         """Lengths of chunks are multiples of their tiles; no array has them as its extent."""
-        inner = [a for a in program_axes(self.program) if a.kind == "inner"]
         of_arrays = symbols_of_all(n for _, shape in self.shapes.values() for n in shape)
-        return {s.name: self.binding.tile(a) for a in inner for s in symbols_of_all([a.extent]) - of_arrays}
+        return {s.name: self.binding.tile(a) for a in self.inner for s in symbols_of_all([a.extent]) - of_arrays}
 
     def symbol_multiple(self, s: Symbol) -> int:
         return max(self.known.get(s.name, s.multiple), 1)

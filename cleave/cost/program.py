@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, prod
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cleave.cost.boxes import Boxes, compiled_in
+from cleave.cost.boxes import Answers, Boxes, compiled_in
 from cleave.cost.overlap import overlaps
 from cleave.cost.scattered import SECTOR_BYTES, is_scattered
 from cleave.cost.tables import longest, representative_tables
@@ -176,6 +176,9 @@ class _Reading:
         pointwise = (s.term for s in self.every if isinstance(s, Let | Update) and not isinstance(s.term, Contract))
         self.pointwise = frozenset[str]().union(*map(_refs, pointwise))
         self.loaded = {s.term.input for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
+        self.boxes: Answers = {}
+        self.alive = {*_alive(program.body, frozenset())}
+        self.read_in_loops = [_names((s,)) for s in program.body if isinstance(s, Loop)]
 
     def is_fed(self, s: Let) -> bool:
         """Whether a Let is a tile that comes through shared memory."""
@@ -208,7 +211,7 @@ class Counter:
         self.tables = representative_tables(program, dims)
         self.at_zero: dict[Any, Any] = {**self.dims, **{a: 0 for a in self.axes}}
         self.extents = {a: self.extent(a, self.dims) for a in self.axes if is_dim(a.extent)}
-        self.places = Boxes(program, binding, self.dims, compiled_in(program))
+        self.places = Boxes(program, binding, self.dims, compiled_in(program), self.reading.boxes)
         self.work = Work(multiples=self.places.multiples)
         self.walked: list[tuple[Loop, list[int]]] = []  # loops of blocks, and their trips at each place
         self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
@@ -230,7 +233,7 @@ class Counter:
         work.early = self.binding.stages - (1 if at_once else 2)
         work.overlaps = overlaps(self.program, self.binding)
         work.longest = longest(self.program, self.binding, self.extents) * self.longest_chunk()
-        work.registers = self.live(self.program.body, frozenset()) + ADDRESS_REGISTERS + self.copy_registers()
+        work.registers = self.live() + ADDRESS_REGISTERS + self.copy_registers()
         work.registers += self.late_registers()
         work.crowded = is_crowded(self.program, self.binding)
         if work.crowded:
@@ -267,6 +270,8 @@ class Counter:
         return 1 if a in self.program.unit else self.binding.tile(a)
 
     def value(self, i: Index, environment: Mapping[Any, Any]) -> int:
+        if i.constant is not None:
+            return i.constant
         found = evaluate(i, environment, self.tables)
         return found if isinstance(found, int) else int(np.max(found))
 
@@ -298,7 +303,7 @@ class Counter:
         for s in body:
             match s:
                 case Loop():
-                    counted = [self.trips(s, e) for e in environments]
+                    counted = self.trips_at(s, environments)
                     if body is self.program.body:
                         self.walked.append((s, counted))
                     trips = [n * m for n, m in zip(each, counted, strict=True)]
@@ -323,6 +328,13 @@ class Counter:
             return 1.0
         trips = [sum(each) for each in zip(*(n for s, n in self.walked if outer & axes_of(s.upper)), strict=True)]
         return max(trips) * len(trips) / sum(trips) if any(trips) else 1.0
+
+    def trips_at(self, s: Loop, environments: Sequence[Mapping[Any, Any]]) -> list[int]:
+        """Environments differ in places of the grid alone, and of these bounds read few."""
+        read = [a for a in self.program.grid if a in axes_of(s.lower) | axes_of(s.upper)]
+        places = [tuple(e[a] for a in read) for e in environments]
+        known = {place: self.trips(s, e) for place, e in dict(zip(places, environments, strict=True)).items()}
+        return [known[place] for place in places]
 
     def trips(self, s: Loop, environment: Mapping[Any, Any]) -> int:
         last = {a: environment[a] + self.tile(a) - 1 for a in self.program.grid}
@@ -502,9 +514,8 @@ class Counter:
         """Tiles before the loops that loaders fetch: one loop alone reads them."""
         if not self.binding.loaders or not self.boxes:
             return frozenset()
-        loops = [_names((s,)) for s in self.program.body if isinstance(s, Loop)]
         before = [s for s in self.program.body if isinstance(s, Let) and self.is_box(s, None)]
-        return frozenset(s.name for s in before if sum(s.name in names for names in loops) == 1)
+        return frozenset(s.name for s in before if sum(s.name in names for names in self.reading.read_in_loops) == 1)
 
     def has_rows(self, axes: Iterable[Axis]) -> bool:
         return any(a in self.binding.rows for a in axes)
@@ -521,25 +532,10 @@ class Counter:
         registers = ceil(self.volume(axes) / (32 * self.binding.row_warps * self.parts(axes)))
         return ceil(registers / 2) if name in self.program.narrowed else registers
 
-    def live(self, body: tuple[Stmt, ...], after: frozenset[str]) -> int:
-        """Most registers alive at once, by a walk from the end; an operand that dies makes room for the result."""
+    def live(self) -> int:
+        """Most registers alive at once."""
         sizes = self.sizes
-        peak, alive = 0, set(after)
-        for s in reversed(body):
-            match s:
-                case Loop():
-                    accumulators = {c.name for c in s.accumulators}
-                    inner = self.live(s.body, frozenset(alive | accumulators))
-                    peak = max(peak, inner)
-                    made = {x.name for x in statements(s.body) if isinstance(x, Let)}
-                    alive = (alive | _names(s.body)) - accumulators - made
-                case Let(name, _, _):
-                    alive.discard(name)
-                    alive |= _names((s,))
-                case Update() | Store():
-                    alive |= _names((s,))
-            peak = max(peak, sum(sizes.get(n, 0) for n in alive))
-        return peak
+        return max((sum([sizes.get(n, 0) for n in names]) for names in self.reading.alive), default=0)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -550,6 +546,23 @@ class Counter:
             elif isinstance(s, Loop):
                 out |= {c.name: self.size(c.name, c.axes, None) for c in s.accumulators}
         return out
+
+
+def _alive(body: tuple[Stmt, ...], after: frozenset[str]) -> Iterator[frozenset[str]]:
+    """Values alive at once, by a walk from the end; an operand that dies makes room for the result."""
+    alive = after
+    for s in reversed(body):
+        match s:
+            case Loop():
+                accumulators = {c.name for c in s.accumulators}
+                yield from _alive(s.body, alive | accumulators)
+                made = {x.name for x in statements(s.body) if isinstance(x, Let)}
+                alive = (alive | _names(s.body)) - accumulators - made
+            case Let(name, _, _):
+                alive = (alive - {name}) | _names((s,))
+            case Update() | Store():
+                alive |= _names((s,))
+        yield alive
 
 
 def _names(body: tuple[Stmt, ...]) -> set[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import TypeAlias
 
 from cleave.errors import GraphError
@@ -164,12 +164,12 @@ class Graph:
     def terms(self) -> tuple[Term, ...]:
         return tuple(o.term for o in self.outputs)
 
-    @property
+    @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
         """Every dim symbol of the graph, by name."""
         return _graph_symbols(self)
 
-    @property
+    @cached_property
     def axes(self) -> tuple[Axis, ...]:
         """Every axis, owners of ragged extents before what they own, otherwise by name."""
         return _graph_axes(self)

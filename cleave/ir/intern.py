@@ -14,7 +14,7 @@ T = TypeVar("T")
 class Interned(type):
     """Metaclass of frozen dataclasses (``eq=False``): a call with equal arguments returns the object that exists.
 
-    Keys hold the types of plain numbers as well, so that 1, 1.0 and True stay apart.
+    Keys hold the types of floats and bools as well, so that 1, 1.0 and True stay apart.
     """
 
     _table: ClassVar[WeakValueDictionary[Any, Any]] = WeakValueDictionary()
@@ -22,7 +22,7 @@ class Interned(type):
 
     def __call__(cls: type[T], *args: Any, **named: Any) -> T:
         args = _all_arguments(cls, args, named)
-        key = (cls, tuple(_key(a) for a in args))
+        key = (cls, tuple([_key(a) for a in args]))
         with Interned._lock:
             found = Interned._table.get(key)
             if found is None:
@@ -49,13 +49,12 @@ def _all_arguments(cls: type[Any], args: tuple[Any, ...], named: dict[str, Any])
 
 
 def _key(value: Any) -> Any:
+    """Of an integer the number itself, which no key of a float or a bool equals."""
+    if isinstance(value, tuple):
+        return tuple([_key(v) for v in cast("tuple[Any, ...]", value)])
     if isinstance(value, float):
         return (float, value.hex())
-    if isinstance(value, (int, bool)):
-        return (type(value), value)
-    if isinstance(value, tuple):
-        return tuple(_key(v) for v in cast("tuple[Any, ...]", value))
-    return value
+    return (bool, value) if isinstance(value, bool) else value
 
 
 class Node:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, walk
@@ -49,6 +50,7 @@ def _is_unit(program: Program, a: Axis) -> bool:
     return a in program.unit and a in program.grid
 
 
+@lru_cache(maxsize=256)
 def program_lengths(program: Program) -> Lengths:
     """What the tables of a program hold."""
     shapes = {b.name: b.shape for b in (*program.inputs, *program.outputs)}
