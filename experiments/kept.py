@@ -34,13 +34,13 @@ def relative(path: Path) -> str:
     return str(path.relative_to(Path(__file__).parents[1]))
 
 
-def select(pattern: str, every: Sequence[P]) -> tuple[P, ...]:
+def select(pattern: str, every: Sequence[P], option: str = "--points") -> tuple[P, ...]:
     """Points in whose name ``--points`` finds something. Errors: an expression that is none, or that no point meets."""
     try:
         wanted = re.compile(pattern)
     except re.error as error:
-        raise CleaveError(f"--points {pattern!r}: {error}") from None
+        raise CleaveError(f"{option} {pattern!r}: {error}") from None
     chosen = tuple(p for p in every if wanted.search(p.name))
     if not chosen:
-        raise CleaveError(f"--points {pattern!r}: no point's name has it; one is {every[0].name!r}")
+        raise CleaveError(f"{option} {pattern!r}: no name has it; one is {every[0].name!r}")
     return chosen

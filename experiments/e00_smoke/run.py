@@ -11,14 +11,15 @@ import numpy as np
 
 from cleave.errors import CleaveError
 from experiments.e00_smoke.config import OPERATORS, RECORDS, TIMED
+from experiments.kept import select
 from experiments.tally import Tally
 
 DRAWN = 20
 PARTS = ("times", "checks")
 
 
-def measure(minutes: float, parts: Sequence[str]) -> int:
-    """Time prefill, then check every shape; ends by itself before the limit."""
+def measure(minutes: float, parts: Sequence[str], pattern: str) -> int:
+    """Time prefill, then check every shape; ends by itself before the limit. ``pattern``: of operators' names."""
     from cleave.runtime.device import properties
     from cleave.runtime.watchdog import Worker
     from experiments.e00_smoke.checks import check_ablations, check_operator
@@ -26,6 +27,8 @@ def measure(minutes: float, parts: Sequence[str]) -> int:
 
     start = time.monotonic()
     command = f"python -m experiments run e00 measure --minutes {minutes:g} --parts {','.join(parts)}"
+    command += f" --operators {pattern}" if pattern else ""
+    operators = select(pattern, OPERATORS, "--operators")
     tally = Tally(RECORDS, properties().as_dict(), command, start + 60 * minutes - 10)
     drawn = list(drawn_shapes())
     timed: list[str] = []
@@ -33,9 +36,9 @@ def measure(minutes: float, parts: Sequence[str]) -> int:
         for shape in TIMED if "times" in parts else ():
             for graph in ("attention", "attention_causal"):
                 timed += tally.run(worker, "times.jsonl", "prefill", time_prefill, graph, shape)
-        if "checks" in parts:
+        if "checks" in parts and not pattern:
             tally.run(worker, "checks.jsonl", "ablations", check_ablations)
-        for op in OPERATORS if "checks" in parts else ():
+        for op in operators if "checks" in parts else ():
             more = [shape for name, shape in drawn if name == op.name]
             tally.run(worker, "checks.jsonl", op.name, check_operator, op.name, op.shapes, more)
     print(f"{tally.rows} rows, {tally.bad} bad, {tally.compiles} compiles after the first call of an operator")
@@ -64,13 +67,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("stage", choices=("search", "measure"))
     parser.add_argument("--minutes", type=float, default=9.0, help="measure ends by itself before this")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)}, separated by commas")
+    parser.add_argument("--operators", default="", metavar="REGEX", help="check these only, and no ablations")
     options = parser.parse_args(argv)
     parts = options.parts.split(",")
     try:
         if not set(parts) <= set(PARTS):
             raise CleaveError(f"parts {options.parts!r}: allowed are {', '.join(PARTS)}")
         if options.stage == "measure":
-            return measure(options.minutes, parts)
+            return measure(options.minutes, parts, options.operators)
         from experiments.e00_smoke.search import search
 
         return search()

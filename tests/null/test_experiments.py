@@ -11,6 +11,7 @@ import experiments.__main__ as runner
 from cleave.codegen.generate import generate
 from cleave.ir.index import evaluate_pred
 from cleave.tune.variants import variants_of as variants
+from experiments.e00_smoke import run as smoke
 from experiments.e00_smoke.config import OPERATORS, Operator
 from experiments.e00_smoke.search import candidate_of, variants_of
 from experiments.schedules import in_order
@@ -69,3 +70,13 @@ def test_a_matmul_of_any_size_has_a_kernel(op: Operator) -> None:
     found = variants([generate(s) for s in plans.schedules], plans.when)
     for shape in op.shapes:
         assert any(all(evaluate_pred(p, shape) for p in v.when) for v in found), shape
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"), [("(", "missing ), unterminated subpattern"), ("nothing", "no name has it; one is 'mha_d64'")]
+)
+def test_operators_that_do_not_exist_are_no_measurement(
+    pattern: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert smoke.main(["measure", "--operators", pattern]) == 2
+    assert capsys.readouterr().err.startswith(f"e00: --operators {pattern!r}: {why}")
