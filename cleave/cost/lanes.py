@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from cleave.cost.program import Counter, Work, chain_bytes, program_work
+from cleave.cost.program import Counter, Work, chain_bytes
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Load, free
 from cleave.ir.index import axes_of
@@ -39,10 +39,20 @@ def kernel_work(
     program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed, chain: Chain = "registers"
 ) -> Work:
     """What a kernel does at one shape, whatever its threads share; ``chain``: where computed rows wait for a matmul."""
-    work = (shared_row_work if binding.lanes else program_work)(program, binding, dims, feed)
+    return counter_of(program, binding, dims, feed, chain).count()
+
+
+def counter_of(
+    program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed, chain: Chain = "registers"
+) -> Counter:
+    """The same before it is counted: its ``work`` says what a block needs, where threads share no rows."""
+    if binding.lanes:
+        return _Counter(program, binding, dims, feed)
+    counter = Counter(program, binding, dims, feed)
+    needed = counter.needs()
     if chain == "shared":
-        work.shared_bytes += chain_bytes(program, binding)
-    return work
+        needed.shared_bytes += chain_bytes(program, binding)
+    return counter
 
 
 class _Counter(Counter):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import ceil, prod
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cleave.cost.boxes import Answers, Boxes, compiled_in
+from cleave.cost.liveness import alive, names, refs
 from cleave.cost.overlap import overlaps
 from cleave.cost.scattered import SECTOR_BYTES, is_scattered
 from cleave.cost.tables import longest, representative_tables
@@ -32,7 +33,6 @@ from cleave.tile.program import (
     TileTerm,
     Update,
     is_uneven,
-    names_read,
     outer_axes,
     program_axes,
     statements,
@@ -111,7 +111,9 @@ class Work:
 
 def program_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
     """What a program does at one shape; ``dims`` holds every symbol."""
-    return Counter(program, binding, dims, feed).count()
+    counter = Counter(program, binding, dims, feed)
+    counter.needs()
+    return counter.count()
 
 
 def parts_bytes(program: Program, binding: Binding, slices: Mapping[Axis, int], blocks: int) -> int:
@@ -174,11 +176,11 @@ class _Reading:
         self.scattered = {s.term for s in self.every if isinstance(s, Let) and self.is_scattered(s)}
         self.loads = {s.name for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
         pointwise = (s.term for s in self.every if isinstance(s, Let | Update) and not isinstance(s.term, Contract))
-        self.pointwise = frozenset[str]().union(*map(_refs, pointwise))
+        self.pointwise = frozenset[str]().union(*map(refs, pointwise))
         self.loaded = {s.term.input for s in self.every if isinstance(s, Let) and isinstance(s.term, Load)}
         self.boxes: Answers = {}
-        self.alive = {*_alive(program.body, frozenset())}
-        self.read_in_loops = [_names((s,)) for s in program.body if isinstance(s, Loop)]
+        self.alive = {*alive(program.body)}
+        self.read_in_loops = [names((s,)) for s in program.body if isinstance(s, Loop)]
 
     def is_fed(self, s: Let) -> bool:
         """Whether a Let is a tile that comes through shared memory."""
@@ -216,11 +218,10 @@ class Counter:
         self.walked: list[tuple[Loop, list[int]]] = []  # loops of blocks, and their trips at each place
         self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
 
-    def count(self) -> Work:
-        work, environments = self.work, self.environments()
-        work.blocks = self.blocks(environments[0])
-        self.body(self.program.body, [work.blocks / len(environments)] * len(environments), environments)
-        work.distinct_bytes = min(self.distinct(), work.loaded_bytes)
+    def needs(self) -> Work:
+        """What a block takes of its multiprocessor, and which tiles come in boxes: many kernels need too much, and are
+        not counted."""
+        work = self.work
         work.unboxed = tuple(sorted(self.second_operands() - self.boxes - self.reading.looked_up))
         inside = [i for s in self.every if isinstance(s, Loop) for i in s.body if isinstance(i, Let)]
         fed = {i.name for i in inside if self.reading.is_fed(i)}
@@ -228,16 +229,24 @@ class Counter:
         self.shared(self.program.body, inside=False)
         self.meetings()
         work.spare_bytes = BOX_ALIGNMENT if self.boxes else FLAG_BYTES
-        work.lags = self.lags()
-        at_once = self.boxes and self.binding.multicast is None and not work.lags
-        work.early = self.binding.stages - (1 if at_once else 2)
-        work.overlaps = overlaps(self.program, self.binding)
-        work.longest = longest(self.program, self.binding, self.extents) * self.longest_chunk()
         work.registers = self.live() + ADDRESS_REGISTERS + self.copy_registers()
         work.registers += self.late_registers()
         work.crowded = is_crowded(self.program, self.binding)
         if work.crowded:
             work.registers = min(work.registers, CROWDED_REGISTERS)
+        return work
+
+    def count(self) -> Work:
+        """And what it does. Asked after ``needs``."""
+        work, environments = self.work, self.environments()
+        work.blocks = self.blocks(environments[0])
+        self.body(self.program.body, [work.blocks / len(environments)] * len(environments), environments)
+        work.distinct_bytes = min(self.distinct(), work.loaded_bytes)
+        work.lags = self.lags()
+        at_once = self.boxes and self.binding.multicast is None and not work.lags
+        work.early = self.binding.stages - (1 if at_once else 2)
+        work.overlaps = overlaps(self.program, self.binding)
+        work.longest = longest(self.program, self.binding, self.extents) * self.longest_chunk()
         self.count_repeats(environments[0])
         return work
 
@@ -515,7 +524,7 @@ class Counter:
         if not self.binding.loaders or not self.boxes:
             return frozenset()
         before = [s for s in self.program.body if isinstance(s, Let) and self.is_box(s, None)]
-        return frozenset(s.name for s in before if sum(s.name in names for names in self.reading.read_in_loops) == 1)
+        return frozenset(s.name for s in before if sum(s.name in read for read in self.reading.read_in_loops) == 1)
 
     def has_rows(self, axes: Iterable[Axis]) -> bool:
         return any(a in self.binding.rows for a in axes)
@@ -535,7 +544,7 @@ class Counter:
     def live(self) -> int:
         """Most registers alive at once."""
         sizes = self.sizes
-        return max((sum([sizes.get(n, 0) for n in names]) for names in self.reading.alive), default=0)
+        return max((sum([sizes.get(n, 0) for n in together]) for together in self.reading.alive), default=0)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -548,48 +557,8 @@ class Counter:
         return out
 
 
-def _alive(body: tuple[Stmt, ...], after: frozenset[str]) -> Iterator[frozenset[str]]:
-    """Values alive at once, by a walk from the end; an operand that dies makes room for the result."""
-    alive = after
-    for s in reversed(body):
-        match s:
-            case Loop():
-                accumulators = {c.name for c in s.accumulators}
-                yield from _alive(s.body, alive | accumulators)
-                made = {x.name for x in statements(s.body) if isinstance(x, Let)}
-                alive = (alive | _names(s.body)) - accumulators - made
-            case Let(name, _, _):
-                alive = (alive - {name}) | _names((s,))
-            case Update() | Store():
-                alive |= _names((s,))
-        yield alive
-
-
-def _names(body: tuple[Stmt, ...]) -> set[str]:
-    """Values that statements read, the running ones by the name of their accumulator."""
-    out: set[str] = set()
-    for s in statements(body):
-        match s:
-            case Let(_, _, term):
-                out |= _refs(term)
-            case Update(accumulator, term):
-                out |= _refs(term) | {accumulator.name}
-                if accumulator.carry is not None:
-                    out |= _refs(accumulator.carry)
-            case Store():
-                out.add(s.value.name)
-            case Loop():
-                pass
-    return out
-
-
 @lru_cache(maxsize=4096)
 def _operations(term: Term) -> tuple[int, int]:
     """(transcendental ones, all of them) an element."""
     found = [t for t in walk(term) if isinstance(t, Map | Where)]
     return sum(isinstance(t, Map) and MAPS[t.op].transcendental for t in found), len(found)
-
-
-@lru_cache(maxsize=4096)
-def _refs(term: TileTerm) -> frozenset[str]:
-    return frozenset(name.removesuffix("~") for name in names_read(term))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from math import prod
 
-from cleave.cost.lanes import kernel_work
+from cleave.cost.lanes import counter_of
 from cleave.cost.program import Work, parts_bytes
 from cleave.cost.time import modelled, refusal
 from cleave.errors import ScheduleError
@@ -322,11 +322,13 @@ def _costed(
         return None
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
     dims, feed = s.dims(chunk), r.feed(skeleton, binding)
-    work = kernel_work(lowered.program, binding, dims, feed, r.chain)
+    counter = counter_of(lowered.program, binding, dims, feed, r.chain)
+    work = counter.count() if binding.lanes else counter.work
     why_not = _feed_refusal(skeleton, binding, work) or refusal(work, r.target, binding)
     if why_not is not None:
         r.reject(why_not, skeleton.name)
         return why_not
+    work = work if binding.lanes else counter.count()
     return Kernel(lowered.program, placement, binding, skeleton, lowered.notes, work, chunk)
 
 
