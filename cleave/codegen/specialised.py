@@ -5,7 +5,7 @@
 
 Registers move from the loaders to the others. With a matmul whose result is worked on and multiplied again, trips
 overlap: while the tensor cores add P V of the trip before and then make S = Q K of this one, the threads work on what
-they have. Warpgroups issue these in turns; they wait for one another nowhere else.
+they have. Warpgroups issue these in turns; where columns are divided they meet, and wait for one another nowhere else.
 
     the first trip    S;  P and its carries
     each trip         issue S; issue O += P V of the trip before; wait for S; all but O; wait for O; carry O; P
@@ -20,7 +20,7 @@ a neighbour may still send: loaders wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -393,8 +393,17 @@ def _in_turn(em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes, held: _Held) -> 
 
 def _after(em: Emission, s: Loop, r: Ring, held: _Held, done: Stmt) -> None:
     """What stays is released when the last statement that reads it is done, unless its matmuls go on."""
-    readers = [i for i in ordered(s.body) if _reads(em, [i], held.boxes)]
-    if not r.lags and readers and done is readers[-1]:
+    if r.lags or not held.boxes.parts:
+        return
+    addresses = {layout.address for _, layout in held.boxes.parts}
+
+    def reads(names: Iterable[str]) -> bool:
+        return any(_address(em, n) in addresses for n in names)
+
+    todo = ordered(s.body)
+    is_carried = any(reads(names_read(c.carry)) for c in s.accumulators if c.carry is not None)
+    readers = todo if is_carried else [i for i in todo if reads(values_read(i))]
+    if done is readers[-1]:
         _release_held(em, r, held)
 
 
