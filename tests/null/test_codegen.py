@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.errors import CodegenError
@@ -20,6 +19,7 @@ from cleave.verify import check_executable
 from cleave.verify.verdict import Outcome
 from tests.null import codegen_cases as cases
 from tests.null.codegen_cases import CASES, Case
+from tests.null.compiled import check_compiles, everywhere, kernels_of, new_text
 
 
 def check(
@@ -60,16 +60,10 @@ def real_matmul() -> Schedule:
 
 
 def test_everything_compiles_everywhere_without_spills():
-    """One call compiles all, so that the compilers start once."""
-    schedules = [make().schedule for make in CASES.values()]
     tiles = ((64, 128), (128, 64), (128, 128))
-    schedules += [real_attention(mask, head, keys) for mask in ("full", "causal") for head, keys in tiles]
-    schedules.append(real_matmul())
-    jobs = [(k, arch) for s in schedules for k in generate(s).kernels for arch in k.architectures]
-    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
-        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
-        r = made.resources
-        assert (r.spill_stores, r.spill_loads, r.local_bytes) == (0, 0, 0), f"{kernel.entry} for {arch}: {r}"
+    large = [real_attention(mask, head, keys) for mask in ("full", "causal") for head, keys in tiles]
+    small = kernels_of(make().schedule for make in CASES.values())
+    check_compiles([*new_text(small), *everywhere(kernels_of([*large, real_matmul()]))])
 
 
 @pytest.mark.parametrize(("file", "case"), [("matmul.cu", "matmul"), ("attention_causal.cu", "attention, causal")])

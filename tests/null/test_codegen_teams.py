@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import pytest
 
-from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.generate import generate
+from cleave.kernel import KernelSource
 from cleave.target import Target
 from tests.null import codegen_cases as cases
+from tests.null.codegen_cases import Case
+from tests.null.compiled import check_compiles, everywhere, kernels_of, new_text
 from tests.null.team_cases import CASES, SHARED, divided, real_decode
 from tests.null.test_codegen import check
 from tests.null.test_codegen_mutants import is_caught
@@ -32,15 +35,12 @@ def test_every_case_may_be_divided(name, rng):
 
 
 def test_everything_compiles_everywhere_without_spills():
-    schedules = [make().schedule for make in CASES.values()]
-    schedules += [divided(cases.CASES[name](), 2).schedule for name in SHARED]
-    schedules += [real_decode(head, group).schedule for head in (64, 128) for group in (1, 4, 8)]
-    schedules = [dataclasses.replace(s, target=Target("sm_90a")) for s in schedules]
-    jobs = [(k, arch) for s in schedules for k in generate(s).kernels for arch in k.architectures]
-    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
-        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
-        r = made.resources
-        assert (r.spill_stores, r.spill_loads, r.local_bytes) == (0, 0, 0), f"{kernel.entry} for {arch}: {r}"
+    def kernels(made: Iterable[Case]) -> list[KernelSource]:
+        return kernels_of(dataclasses.replace(case.schedule, target=Target("sm_90a")) for case in made)
+
+    small = kernels([*(make() for make in CASES.values()), *(divided(cases.CASES[name](), 2) for name in SHARED)])
+    large = kernels(real_decode(head, group) for head in (64, 128) for group in (1, 4, 8))
+    check_compiles([*new_text(small), *everywhere(large)])
 
 
 def test_text_is_the_golden_file(golden):

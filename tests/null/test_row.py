@@ -9,7 +9,6 @@ from numpy.random import Generator, default_rng
 
 from cleave import nn
 from cleave.candidate import Candidate
-from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import ScheduleError
@@ -17,6 +16,7 @@ from cleave.ir.text import parse_graph
 from cleave.schedule import schedule
 from cleave.target import Target
 from tests.null.codegen_cases import Case
+from tests.null.compiled import check_compiles, kernels_of, new_text
 from tests.null.row_cases import CASES
 from tests.null.test_codegen import check
 from tests.null.test_codegen_mutants import is_caught
@@ -36,11 +36,7 @@ def test_the_emulated_kernel_equals_the_graph(name, rng):
 
 
 def test_everything_compiles_everywhere_without_spills():
-    jobs = [(k, arch) for make in CASES.values() for k in generate(make().schedule).kernels for arch in k.architectures]
-    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
-        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
-        r = made.resources
-        assert (r.spill_stores, r.spill_loads, r.local_bytes) == (0, 0, 0), f"{kernel.entry} for {arch}: {r}"
+    check_compiles(new_text(kernels_of(make().schedule for make in CASES.values())))
 
 
 def test_text_is_the_golden_file(golden):
