@@ -22,5 +22,5 @@ def attention() -> Result:
 def matmul(**named: Any) -> Result:
     """Matmul as written, unsplit, unless ``config`` says otherwise."""
     graph, dims = nn.instantiate("matmul", {"m": 100, "n": 72, "k": 130})
-    off = Config(ablation=Ablation(algebra=False, split=False))
+    off = Config(ablation=Ablation(algebra=False, split=False), isolate=False)
     return optimize(graph, dims, Target("sm_80"), named.pop("config", off), **named)

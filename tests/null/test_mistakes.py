@@ -15,6 +15,7 @@ from cleave.candidate import Candidate
 from cleave.config import Ablation, SearchLimits
 from cleave.errors import CleaveError
 from cleave.ir.graph import Graph
+from tests.null.searched import searched
 
 SHAPE = {"h": 2, "s": 16, "t": 96}
 TARGET = cleave.Target("sm_90a")
@@ -32,7 +33,7 @@ def graph() -> Graph:
 
 @cache
 def split() -> Candidate:
-    return cleave.search(graph()).pick(split="t")
+    return searched(graph()).pick(split="t")
 
 
 def bound(**changed: object) -> Any:
@@ -89,23 +90,26 @@ def test_integers_of_numpy_are_integers() -> None:
 
 @pytest.mark.parametrize("name", Ablation.__slots__)
 def test_every_ablation_changes_something_or_says_why_not(name: str) -> None:
-    def plan(c: Candidate, config: cleave.Config) -> str:
+    assert outcome(Ablation(**{name: False})) != outcome(Ablation())
+
+
+@cache
+def outcome(ablation: Ablation) -> tuple[object, ...]:
+    config = cleave.Config(ablation=ablation, isolate=False)
+
+    def plan(c: Candidate) -> str:
         try:
             return cleave.schedule(c, TARGET, SHAPE, config)[0].text()
         except CleaveError as error:
             return str(error)
 
-    def outcome(config: cleave.Config) -> tuple[object, ...]:
-        found = cleave.search(graph(), config=config)
-        plans = [plan(c, config) for c in found.candidates]
-        return [c.name for c in found.candidates], plans, found.report.notes
-
-    assert outcome(cleave.Config(ablation=Ablation(**{name: False}))) != outcome(cleave.Config())
+    found = cleave.search(graph(), config=config)
+    return [c.name for c in found.candidates], [plan(c) for c in found.candidates], found.report.notes
 
 
 def test_what_a_prompt_shows_is_one_short_line() -> None:
     plan = cleave.schedule(split(), TARGET, SHAPE)[0]
     result = cleave.optimize(graph(), SHAPE, "sm_80", cleave.Config(ablation=Ablation(algebra=False)))
-    for thing in (split(), plan, result, cleave.search(graph()), cleave.emit(plan)):
+    for thing in (split(), plan, result, searched(graph()), cleave.emit(plan)):
         assert len(repr(thing)) < 160 and "\n" not in repr(thing)
     assert repr(result).startswith("Result(attention, 1 candidates, as written: ")

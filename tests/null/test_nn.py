@@ -144,8 +144,9 @@ def test_an_operator_is_searched_printed_and_read(
     g, dims = nn.instantiate(name, sizes[0], **options)
     assert parse_graph(g.text()) == g
     assert graph_hash(parse_graph(g.text())) == graph_hash(g)
-    limits = SearchLimits(seconds=3.0, candidates=3) if name.endswith("_layer") else SearchLimits()
-    found = search(g, config=Config(limits=limits), sizes=dims, weights=nn.OPERATORS[name].weights)
+    is_layer = name.endswith("_layer")
+    limits = SearchLimits(seconds=3.0, candidates=3) if is_layer else SearchLimits()
+    found = search(g, config=Config(limits=limits, isolate=is_layer), sizes=dims, weights=nn.OPERATORS[name].weights)
     assert any(c.graph == g for c in found.candidates)
     x = drawn(g, dims, rng)
     expected = reference(name, x, options, sizes[0])

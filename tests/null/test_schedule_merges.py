@@ -16,7 +16,6 @@ from cleave.codegen.generate import generate
 from cleave.cost.roofline import works_of
 from cleave.errors import ScheduleError
 from cleave.schedule import schedule
-from cleave.search import search
 from cleave.target import Target
 from cleave.tile.interp import run_schedule
 from cleave.tile.plan import Merge, Schedule
@@ -30,7 +29,7 @@ H200 = Target("sm_90a")
 def test_a_merge_that_would_read_other_blocks_is_left_to_a_second_launch(merge: Merge | None) -> None:
     """sum over m of max over n, split over n: the merge reduces an axis of the partials' grid."""
     g = cleave.trace(lambda x: ops.sum(ops.max(x, axis="n"), axis="m"), x="b m n")
-    split = next(c for c in search(g).candidates if [s.base for s in c.splits] == ["n"])
+    split = next(c for c in searched(g).candidates if [s.base for s in c.splits] == ["n"])
     bind = {"b": 3, "m": 40, "n": 70}
     try:
         plans = schedule(split, Target("sm_80"), bind, merge=merge, split={"n": 3})

@@ -218,7 +218,7 @@ def test_the_dims_of_a_symbolic_axis_have_room_for_k(rng: np.random.Generator) -
 
 @pytest.fixture(scope="module")
 def found() -> Found:
-    return search(router(), sizes={"m": 16, "d": 4096, "n": 64})
+    return search(router(), config=Config(isolate=False), sizes={"m": 16, "d": 4096, "n": 64})
 
 
 def test_rules_work_below_the_selection(found: Found, rng: np.random.Generator) -> None:
@@ -241,7 +241,9 @@ def test_the_axis_of_a_selection_is_not_split(found: Found) -> None:
 
 def test_without_the_reducibility_constraint_candidates_are_right(rng: np.random.Generator) -> None:
     g = router()
-    without = search(g, config=Config(ablation=Ablation(reducibility=False)), sizes={"m": 16, "d": 64, "n": 64})
+    without = search(
+        g, config=Config(ablation=Ablation(reducibility=False), isolate=False), sizes={"m": 16, "d": 64, "n": 64}
+    )
     assert any(s.base == "n" for c in without.candidates for s in c.splits)
     x = {"x": rng.standard_normal((3, 4)), "w": rng.standard_normal((4, 6))}
     expected = interpret(g, x)
