@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 
 import numpy as np
 import pytest
@@ -51,7 +52,12 @@ class Made:
 
 
 def generated(name: str, bind: Mapping[str, int], *off: str, arch: str = "sm_80") -> Made:
-    g, dims = nn.instantiate(name, bind)
+    return _generated(name, tuple(bind.items()), off, arch)
+
+
+@cache
+def _generated(name: str, bind: tuple[tuple[str, int], ...], off: tuple[str, ...], arch: str) -> Made:
+    g, dims = nn.instantiate(name, dict(bind))
     config = Config(ablation=Ablation(**dict.fromkeys(off, False)), isolate=False)
     found = search(g, config=config).candidates
     plans = [schedule(c, Target(arch), dims, config)[0] for c in found]
