@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +17,15 @@ from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import CleaveError, CodegenError, ScheduleError
+from cleave.kernel import OperatorSource
 from cleave.schedule import schedule
-from cleave.search import search
 from cleave.target import Target
 from cleave.tile.check import check_sent
 from cleave.tile.plan import Merge, Schedule
 from cleave.tile.program import Store, statements
 from experiments.e04_decode.search import candidate_of
 from tests.null.scheduled_candidates import CASES, Case
+from tests.null.searched import searched
 from tests.null.test_codegen_scheduled import SPLIT, agrees
 
 H200 = Target("sm_90a")
@@ -52,7 +54,7 @@ def test_blocks_of_a_cluster_merge_right(name: str, skeleton: str, rng: np.rando
 
 def split_matmul() -> Case:
     g = nn.matmul(n=192, k=456)
-    split = next(c for c in search(g).candidates if c.splits)
+    split = next(c for c in searched(g).candidates if c.splits)
     return Case(split, {"m": 100}, {"m": 150})
 
 
@@ -161,12 +163,18 @@ MUTANTS: dict[str, tuple[Merge, str, str]] = {
 }
 
 
+@cache
+def joined(merge: Merge) -> tuple[Schedule, OperatorSource]:
+    """What is made wrong."""
+    plan = clustered(CASES["matmul split"](), 3, merge=merge, n=64)[0]
+    return plan, generate(plan)
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_the_merge_are_caught(name: str, rng: np.random.Generator) -> None:
     case = CASES["matmul split"]()
     merge, pattern, new = MUTANTS[name]
-    plan = clustered(case, 3, merge=merge, n=64)[0]
-    operator = generate(plan)
+    plan, operator = joined(merge)
     head, own = operator.kernels[0].text.split(KERNEL_MARK)
     changed, count = re.subn(pattern, new, own)
     assert count and changed != own
@@ -190,7 +198,7 @@ def test_mutants_of_the_merge_are_caught(name: str, rng: np.random.Generator) ->
 @pytest.mark.parametrize("n", [80, 8, 120])
 def test_a_slice_beyond_the_end_of_a_known_axis_is_left_out(n: int, merge: Merge, rng: np.random.Generator) -> None:
     """An axis that ends inside a tile may end where a slice of it begins."""
-    found = search(nn.matmul(n=n)).candidates
+    found = searched(nn.matmul(n=n)).candidates
     shape = {"m": 16, "k": 2048}
     case = Case(next(c for c in found if [x.base for x in c.splits] == ["k"]), shape, {})
     plan = clustered(case, 2, merge=merge, **({"n": 64} if n > 64 else {}))[0]

@@ -6,15 +6,14 @@ import pytest
 from cleave.candidate import Candidate
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
-from cleave.config import Config
 from cleave.frontend import ops
 from cleave.frontend.trace import trace
 from cleave.ir.graph import Graph
 from cleave.schedule import schedule
-from cleave.search import search
 from cleave.target import Target
 from cleave.tile.interp import schedule_dims
 from cleave.verify import Outcome, check_executable
+from tests.null.searched import searched
 
 QUERIES, KEYS = 70, 90
 SEEN = {
@@ -53,9 +52,6 @@ def test_masks_by_a_finite_number_are_right(seen: str, hidden: float, rng: np.ra
     inputs = {
         n: rng.standard_normal((rows, 16)).astype(np.float16) for n, rows in (("q", QUERIES), ("k", KEYS), ("v", KEYS))
     }
-    unsplit, split = (
-        next(c for c in search(g, config=Config(isolate=False)).candidates if bool(c.splits) is s)
-        for s in (False, True)
-    )
+    unsplit, split = (next(c for c in searched(g).candidates if bool(c.splits) is s) for s in (False, True))
     assert not outcome(g, unsplit, inputs)
     assert not outcome(g, split, inputs, merge="last-arriving", split={"t": 3})

@@ -20,9 +20,9 @@ from cleave.ir.dim import dim
 from cleave.ir.index import evaluate, show_pred
 from cleave.ir.polynomial import compare
 from cleave.runtime.plan import choose
-from cleave.search import search
 from cleave.target import Target
 from cleave.tune.variants import Sample, picked, rule, variants_of
+from tests.null.searched import searched
 
 H200 = Target("sm_90a")
 
@@ -108,18 +108,17 @@ def planned(f: Any, g: Any, dims: dict[str, int]) -> dict[str, int]:
 def test_a_variant_is_picked_only_where_it_can_run() -> None:
     """Boxes want rows at multiples of 16 bytes; a split has a chunk length: neither is the others' business."""
     g = nn.matmul()
-    cs = search(g).candidates
-    shapes = [
-        {"m": m, "n": n, "k": k} for m, n, k in ((1, 4096, 4096), (64, 4096, 4096), (4096, 4095, 4097), (300, 512, 512))
-    ]
+    cs = searched(g).candidates
+    shapes = [{"m": m, "n": n, "k": k} for m, n, k in ((1, 4096, 4096), (4096, 4095, 4097), (300, 512, 512))]
     f = cleave.emit(cleave.variants(cs, H200, shapes))
-    for dims in (*shapes, {"m": 1, "n": 13, "k": 7}, {"m": 64, "n": 13, "k": 7}, {"m": 4096, "n": 512, "k": 512}):
+    others = [{"m": m, "n": n, "k": k} for m, n, k in ((64, 4096, 4096), (1, 13, 7), (64, 13, 7), (4096, 512, 512))]
+    for dims in (*shapes, *others):
         assert planned(f, g, dims).items() >= dims.items()
 
 
 def test_a_call_does_not_give_the_length_of_a_chunk() -> None:
     g = nn.matmul(n=256, k=4096)
-    c, whole = next(c for c in search(g).candidates if c.splits), as_written(g)
+    c, whole = next(c for c in searched(g).candidates if c.splits), as_written(g)
     split = generate(cleave.schedule(c, H200, {"m": 16}, split={"k": 4}, merge="cluster")[0])
     assert split.derived and split.constraints
     found = variants_of([split, generate(cleave.schedule(whole, H200, {"m": 600})[0])], [(dim("m") <= 64,), ()])
