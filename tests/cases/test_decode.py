@@ -19,7 +19,6 @@ from cleave.ir.interp import interpret
 from cleave.runtime.arguments import check_layout
 from cleave.runtime.arrays import ArrayView, Library, contiguous_strides
 from cleave.schedule import schedule
-from cleave.search import search
 from cleave.target import TARGETS
 from cleave.tile.interp import run_schedule
 from cleave.tile.plan import Schedule
@@ -27,13 +26,14 @@ from cleave.tune.executable import executable_from
 from tests.cases.lengths import attention_by_length, expected, inputs
 from tests.cases.reference import Array, attend, f16, f64, rn
 from tests.cases.stages import ATOL, EXACT, RTOL, run_case
+from tests.null.searched import searched
 
 SM_80 = Target("sm_80")
 
 
 def best(g: Graph, bind: Mapping[str, int], **forced: Any) -> Schedule:
     """The best schedule of the best candidate; of the best one that has a split, if a count is forced."""
-    found = next(c for c in search(g).candidates if bool(c.splits) == ("split" in forced))
+    found = next(c for c in searched(g).candidates if bool(c.splits) == ("split" in forced))
     return schedule(found, SM_80, bind=bind, **forced)[0]
 
 
@@ -248,4 +248,4 @@ WIDE = {"b": 1, "kv_heads": 1, "s": 65, "t": 130}
 
 
 def _wide_attention() -> Candidate:
-    return search(nn.attention(d=128, e=128, group=1)).pick()
+    return searched(nn.attention(d=128, e=128, group=1)).pick()

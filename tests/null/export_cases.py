@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import cleave
 from cleave import nn
 from cleave.candidate import Candidate
 from cleave.ir.axis import Axis, axis
@@ -18,6 +17,7 @@ from cleave.ir.graph import Graph, Input, Output, apply, fold, graph, load
 from cleave.ir.index import index, read
 from cleave.ir.op import MAPS
 from tests.null.operators import ATTENTION, OTHERS, Operator
+from tests.null.searched import searched
 
 Array = NDArray[Any]
 CASES: Sequence[tuple[str, Callable[[], Operator]]] = (*ATTENTION, *OTHERS)
@@ -47,7 +47,7 @@ def special_graph(op: str) -> tuple[Graph, dict[str, Array]]:
 @cache
 def split_candidates() -> tuple[Candidate, ...]:
     """Two of attention that are split along the keys, causal and with two outputs."""
-    found = cleave.search(nn.attention(causal=True, lse=True, d=4, e=3, group=2))
+    found = searched(nn.attention(causal=True, lse=True, d=4, e=3, group=2))
     return tuple(c for c in found.candidates if c.splits)[:2]
 
 
