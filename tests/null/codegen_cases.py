@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 
 import numpy as np
 
+from cleave.codegen.generate import generate
 from cleave.ir.axis import Axis
 from cleave.ir.graph import Graph
 from cleave.ir.index import Symbol, evaluate, index
 from cleave.ir.op import round_to
 from cleave.ir.text import parse_graph
+from cleave.kernel import OperatorSource
 from cleave.schedule.lower import lower
 from cleave.schedule.roles import Plan
 from cleave.target import Target
@@ -29,6 +32,10 @@ class Case:
     schedule: Schedule
     sizes: tuple[Sizes, ...]
     tables: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @cached_property
+    def operator(self) -> OperatorSource:
+        return generate(self.schedule)
 
 
 def kernel(
@@ -409,6 +416,8 @@ CASES = {
     "normalised keys": key_norm,
     "paged": paged,
 }
+CASES = {name: cache(make) for name, make in CASES.items()}
+"""Each made once: what is generated of it is, too."""
 
 
 def inputs(case: Case, sizes: Sizes, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from cleave.codegen.compile import Failed, compile_many
-from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
-from cleave.kernel import KernelSource
-from cleave.tile.plan import Schedule
+from cleave.kernel import KernelSource, OperatorSource
 
 
-def kernels_of(schedules: Iterable[Schedule]) -> list[KernelSource]:
-    return [k for s in schedules for k in generate(s).kernels]
+def kernels_of(operators: Iterable[OperatorSource]) -> list[KernelSource]:
+    return [k for o in operators for k in o.kernels]
 
 
 def new_text(kernels: Iterable[KernelSource], known: Iterable[KernelSource] = ()) -> Iterator[tuple[KernelSource, str]]:

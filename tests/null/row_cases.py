@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from cleave import nn
 from cleave.ir.axis import Axis
@@ -284,3 +285,5 @@ CASES = {
         sizes=({"m": 5, "n": 70, "S": 3}, {"m": 2, "n": 640, "S": 9}, {"m": 3, "n": 8, "S": 1}),
     ),
 }
+CASES = {name: cache(make) for name, make in CASES.items()}
+"""Each made once: what is generated of it is, too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 
 from cleave.ir.text import parse_graph
 from cleave.tile.plan import Merge
@@ -102,6 +103,8 @@ CASES = {
     "few rows, more teams than groups of columns": lambda: few_rows(teams=8),
     "decode, more teams than groups of columns": lambda: decode(4, teams=8),
 }
+CASES = {name: cache(make) for name, make in CASES.items()}
+"""Each made once: what is generated of it is, too."""
 SHARED = [name for name in cases.CASES if name != "matmul, four stages"]
 
 

@@ -144,7 +144,7 @@ MIXED = {
 @pytest.mark.parametrize("name", MIXED)
 def test_boxes_and_copies_go_together(name, rng):
     case = boxed(MIXED[name]())
-    operator = generate(case.schedule)
+    operator = case.operator
     own = operator.kernels[0].text.split(KERNEL_MARK)[1]
     assert "copy_box(" in own and ("copy_chunk(" in own or "copy_elements(" in own)
     for sizes in case.sizes:
@@ -154,7 +154,7 @@ def test_boxes_and_copies_go_together(name, rng):
 @pytest.mark.parametrize("name", FETCHED)
 def test_every_tile_of_a_loop_is_fetched(name, rng):
     case = boxed(FETCHED[name]())
-    operator = generate(case.schedule)
+    operator = case.operator
     assert len(maps(operator)) >= 2
     for _ in range(2):
         for sizes in case.sizes:
@@ -164,7 +164,7 @@ def test_every_tile_of_a_loop_is_fetched(name, rng):
 @pytest.mark.parametrize("name", ALL)
 def test_the_shared_cases_may_be_fed_by_boxes(name, rng):
     case = boxed(ALL[name]())
-    operator = generate(case.schedule)
+    operator = case.operator
     for sizes in case.sizes:
         check(operator, case.schedule.graph, case, sizes, rng)
 
@@ -172,7 +172,7 @@ def test_the_shared_cases_may_be_fed_by_boxes(name, rng):
 @pytest.mark.parametrize("name", [n for n in FETCHED if n.startswith("ragged")])
 def test_what_lies_beyond_a_length_may_be_anything(name, rng):
     case = boxed(FETCHED[name]())
-    operator, (sizes,) = generate(case.schedule), case.sizes
+    operator, (sizes,) = case.operator, case.sizes
     values = cases.inputs(case, sizes, rng)
     clean = emulate(operator, values, sizes, 1)["out"]
     for b, length in enumerate(case.tables["length"]):
@@ -185,9 +185,9 @@ def test_what_lies_beyond_a_length_may_be_anything(name, rng):
 
 def test_everything_compiles_without_spills():
     """What is copied as without boxes is compiled by the tests of the cases themselves."""
-    copied = kernels_of(make().schedule for make in ALL.values())
-    small = kernels_of(boxed(make()).schedule for make in (*FETCHED.values(), *ALL.values()))
-    large = [boxed(team_cases.real_decode(head, group)).schedule for head in (64, 128) for group in (1, 4, 8)]
+    copied = kernels_of(make().operator for make in ALL.values())
+    small = kernels_of(boxed(make()).operator for make in (*FETCHED.values(), *ALL.values()))
+    large = [boxed(team_cases.real_decode(head, group)).operator for head in (64, 128) for group in (1, 4, 8)]
     check_compiles([*new_text(small, copied), *everywhere(kernels_of(large))])
 
 
@@ -271,7 +271,7 @@ def test_a_mutant_is_caught(name, rng):
 
 def test_junk_beyond_a_length_is_seen_if_nobody_clears_it(rng):
     case = boxed(ragged())
-    operator, (sizes,) = generate(case.schedule), case.sizes
+    operator, (sizes,) = case.operator, case.sizes
     (kernel,) = operator.kernels
     text = re.sub(r"if \(.*\) clear_chunk\(.*\);", "", kernel.text)
     operator = dataclasses.replace(operator, kernels=(dataclasses.replace(kernel, text=text),))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from cleave.codegen.emulator import emulate
-from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import CleaveError
 from cleave.verify import check_executable
@@ -83,7 +82,7 @@ def is_caught(
     case: cases.Case, pattern: str, new: str, rng: np.random.Generator, alignments: Sequence[int] = (1,)
 ) -> bool:
     """Whether the first kernel, changed in its own text, fails at one of the sizes of its case, and addresses."""
-    operator = generate(case.schedule)
+    operator = case.operator
     head, own = operator.kernels[0].text.split(KERNEL_MARK)
     changed, count = re.subn(pattern, new, own)
     assert count and changed != own, "the mutant changes nothing"

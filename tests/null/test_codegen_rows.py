@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from cleave.codegen.generate import generate
 from tests.null import team_cases
 from tests.null.codegen_cases import CASES, Case
 from tests.null.compiled import check_compiles, kernels_of, new_text
@@ -48,15 +47,15 @@ LARGER = {
 @pytest.mark.parametrize("name", LARGER)
 def test_the_emulated_kernel_equals_the_graph(name, rng):
     case = LARGER[name]
-    operator = generate(case.schedule)
+    operator = case.operator
     for sizes in case.sizes:
         check(operator, case.schedule.graph, case, sizes, rng)
 
 
 def test_everything_compiles_without_spills():
     """Beside the kernels of 16 rows a warp, which the tests of the cases themselves compile."""
-    known = kernels_of(make().schedule for make in MADE.values())
-    check_compiles(new_text(kernels_of(case.schedule for case in LARGER.values()), known))
+    known = kernels_of(make().operator for make in MADE.values())
+    check_compiles(new_text(kernels_of(case.operator for case in LARGER.values()), known))
 
 
 MUTANTS = {

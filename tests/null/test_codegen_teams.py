@@ -21,7 +21,7 @@ from tests.null.test_codegen_mutants import is_caught
 @pytest.mark.parametrize("name", CASES)
 def test_the_emulated_kernel_equals_the_graph(name, rng):
     case = CASES[name]()
-    operator = generate(case.schedule)
+    operator = case.operator
     for sizes in case.sizes:
         check(operator, case.schedule.graph, case, sizes, rng)
 
@@ -29,14 +29,14 @@ def test_the_emulated_kernel_equals_the_graph(name, rng):
 @pytest.mark.parametrize("name", SHARED)
 def test_every_case_may_be_divided(name, rng):
     case = divided(cases.CASES[name](), 2)
-    operator = generate(case.schedule)
+    operator = case.operator
     for sizes in case.sizes:
         check(operator, case.schedule.graph, case, sizes, rng)
 
 
 def test_everything_compiles_everywhere_without_spills():
     def kernels(made: Iterable[Case]) -> list[KernelSource]:
-        return kernels_of(dataclasses.replace(case.schedule, target=Target("sm_90a")) for case in made)
+        return kernels_of(generate(dataclasses.replace(case.schedule, target=Target("sm_90a"))) for case in made)
 
     small = kernels([*(make() for make in CASES.values()), *(divided(cases.CASES[name](), 2) for name in SHARED)])
     large = kernels(real_decode(head, group) for head in (64, 128) for group in (1, 4, 8))
@@ -44,7 +44,7 @@ def test_everything_compiles_everywhere_without_spills():
 
 
 def test_text_is_the_golden_file(golden):
-    (kernel,) = generate(CASES["decode, split, last arriving"]().schedule).kernels
+    (kernel,) = CASES["decode, split, last arriving"]().operator.kernels
     golden("decode_split.cu", kernel.text)
 
 
@@ -106,5 +106,5 @@ def test_a_mutant_is_caught(name, rng):
 
 
 def test_a_chunk_that_all_teams_hold_is_stored_by_one():
-    (kernel,) = generate(CASES["no loop: every team has all columns"]().schedule).kernels
+    (kernel,) = CASES["no loop: every team has all columns"]().operator.kernels
     assert "if (q % 4 == team && m_row[h] < dim_m) write_chunk(" in kernel.text

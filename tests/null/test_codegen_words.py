@@ -72,7 +72,7 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_operands_that_are_computed_are_right(name: str, rng: np.random.Generator) -> None:
     case = WAYS[name]()
-    operator = generate(case.schedule)
+    operator = case.operator
     for sizes in case.sizes:
         check(operator, case.schedule.graph, case, sizes, rng)
 
@@ -111,7 +111,7 @@ def test_a_sum_of_matmuls_goes_on_where_the_first_ends(rng: np.random.Generator)
     products = [s.term for s in statements(kernel.program.body) if isinstance(s, Let) and isinstance(s.term, Contract)]
     assert [t.onto is not None for t in products] == [False, True]
     assert "onto" in case.schedule.text()
-    operator = generate(case.schedule)
+    operator = case.operator
     for sizes in case.sizes:
         check(operator, case.schedule.graph, case, sizes, rng)
         values = cases.inputs(case, sizes, rng)
@@ -133,7 +133,7 @@ def test_a_product_added_to_itself_is_one_product(rng: np.random.Generator) -> N
     text = "".join(line + "\n" for line in text.splitlines() if not line.startswith(("input y", "input v")))
     plan = cases.kernel(text, "m grid, n grid", {"m": 64, "n": 32, "k": 32}, "m", warps=4)
     case = Case(cases.schedule(text, plan), ({"m": 70},))
-    check(generate(case.schedule), case.schedule.graph, case, case.sizes[0], rng)
+    check(case.operator, case.schedule.graph, case, case.sizes[0], rng)
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
@@ -177,4 +177,4 @@ def test_masks_far_away_do_not_overflow(far: int, rng: np.random.Generator) -> N
     plan = cases.kernel(g, roles, {**tiles, **{a.name: 16 for a in g.axes if a.extent.constant == 16}}, "s", warps=4)
     case = Case(cases.schedule(g, plan), ({"b": 1, "kv": 1, "s": 70, "t": 100}, {"b": 1, "kv": 1, "s": 3, "t": 40}))
     for sizes in case.sizes:
-        check(generate(case.schedule), g, case, sizes, rng)
+        check(case.operator, g, case, sizes, rng)

@@ -29,18 +29,18 @@ ALIGNMENTS = (1, 16)
 @pytest.mark.parametrize("name", CASES)
 def test_the_emulated_kernel_equals_the_graph(name, rng):
     case = CASES[name]()
-    operator = generate(case.schedule)
+    operator = case.operator
     for sizes in case.sizes:
         for alignment in ALIGNMENTS:
             check(operator, case.schedule.graph, case, sizes, rng, alignment)
 
 
 def test_everything_compiles_everywhere_without_spills():
-    check_compiles(new_text(kernels_of(make().schedule for make in CASES.values())))
+    check_compiles(new_text(kernels_of(make().operator for make in CASES.values())))
 
 
 def test_text_is_the_golden_file(golden):
-    (kernel,) = generate(CASES["softmax, two warps a row"]().schedule).kernels
+    (kernel,) = CASES["softmax, two warps a row"]().operator.kernels
     golden("softmax_row.cu", kernel.text)
 
 
@@ -127,7 +127,7 @@ def test_the_length_of_rows_is_no_part_of_a_schedule():
 
 def test_rows_are_read_once_and_before_anything_waits():
     """First trips: all inputs before the first reduction is joined, and nothing of them afterwards."""
-    (kernel,) = generate(CASES["norm, residual and norm"]().schedule).kernels
+    (kernel,) = CASES["norm, residual and norm"]().operator.kernels
     even = kernel.text.split(KERNEL_MARK)[1].split("else {")[0]
     alone = re.sub(r"\n {6}for \(int n_tile.*?\n {6}\}", "", even, flags=re.S)
     before, after = alone.split("lanes_sum", 1)
@@ -200,6 +200,6 @@ def test_random_graphs(rng):
         case = scheduled(draw)
         if case is not None:
             made += 1
-            operator = generate(case.schedule)
+            operator = case.operator
             for alignment in ALIGNMENTS:
                 check(operator, case.schedule.graph, case, case.sizes[0], rng, alignment)
