@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from cleave.ir.op import FLOATS, round_to
 from cleave.ir.tables import draw_tables
 from cleave.verify.final import LIMIT
 from cleave.verify.instantiate import Data, draw_data
-from cleave.verify.metric import compare, graph_tolerance, least, magnitude
+from cleave.verify.metric import Least, compare, graph_tolerance, least, magnitude
 from cleave.verify.sample import Stored, Values, choices, edge_positions, shown, stored, values_at
 from cleave.verify.verdict import Check, Outcome, Step
 
@@ -109,7 +110,7 @@ def _rows(
     rng: np.random.Generator,
     limit: int,
 ) -> list[Values]:
-    s = stored(o, magnitude(o.term, least(g, o.name)))
+    s = _with_magnitude(o, least(g, o.name))
     extents = greatest_extents(s.axes, dims, inputs)
     everything = greatest_extents(axes_in(s.terms, s.indices), dims, inputs)
     whole = int(np.prod([extents[a] for a in s.axes])) <= _WHOLE and footprint(s.terms, everything) <= limit // 4
@@ -121,6 +122,12 @@ def _rows(
     if not out:
         raise CleaveError("a single row needs more memory than the final test may use", location=f"output {o.name}")
     return out
+
+
+@lru_cache(maxsize=256)
+def _with_magnitude(o: Output, bound: Least) -> Stored:
+    """Remembered: an operator is checked at many shapes."""
+    return stored(o, magnitude(o.term, bound))
 
 
 def _row_axis(s: Stored) -> Axis | None:
