@@ -34,13 +34,14 @@ def relative(path: Path) -> str:
     return str(path.relative_to(Path(__file__).parents[1]))
 
 
-def select(pattern: str, every: Sequence[P], option: str = "--points") -> tuple[P, ...]:
-    """Points in whose name ``--points`` finds something. Errors: an expression that is none, or that no point meets."""
+def select(pattern: str, every: Sequence[P], what: str = "point") -> tuple[P, ...]:
+    """Points in whose name ``--points`` finds something, or ``--operators`` operators. Errors: an expression that is
+    none, or that no name meets."""
     try:
         wanted = re.compile(pattern)
     except re.error as error:
-        raise CleaveError(f"{option} {pattern!r}: {error}") from None
+        raise CleaveError(f"--{what}s {pattern!r}: {error}") from None
     chosen = tuple(p for p in every if wanted.search(p.name))
     if not chosen:
-        raise CleaveError(f"{option} {pattern!r}: no name has it; one is {every[0].name!r}")
+        raise CleaveError(f"--{what}s {pattern!r}: no {what}'s name has it; one is {every[0].name!r}")
     return chosen

@@ -28,7 +28,7 @@ def measure(minutes: float, parts: Sequence[str], pattern: str) -> int:
     start = time.monotonic()
     command = f"python -m experiments run e00 measure --minutes {minutes:g} --parts {','.join(parts)}"
     command += f" --operators {pattern}" if pattern else ""
-    operators = select(pattern, OPERATORS, "--operators")
+    operators = select(pattern, OPERATORS, "operator")
     tally = Tally(RECORDS, properties().as_dict(), command, start + 60 * minutes - 10)
     drawn = list(drawn_shapes())
     timed: list[str] = []

@@ -90,10 +90,13 @@ def test_tiles_in_boxes_equal_the_graph_and_the_emulator(name, rng):
     agrees(box_cases.boxed(BOXED[name]()), "sm_90a", rng)
 
 
+FETCHED_TOGETHER = {**multicast_cases.CASES, **{f"walks: {n}": make for n, make in specialised_cases.FETCHED.items()}}
+
+
 @pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="boxes need sm_90a")
-@pytest.mark.parametrize("name", multicast_cases.CASES)
+@pytest.mark.parametrize("name", FETCHED_TOGETHER)
 def test_boxes_that_blocks_fetch_together_equal_the_graph_and_the_emulator(name, rng):
-    agrees(multicast_cases.CASES[name](), "sm_90a", rng)
+    agrees(FETCHED_TOGETHER[name](), "sm_90a", rng)
 
 
 @pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")
@@ -106,12 +109,6 @@ def test_matmuls_by_warpgroups_equal_the_graph_and_the_emulator(name, rng):
 @pytest.mark.parametrize("name", specialised_cases.CASES)
 def test_loaders_and_warpgroups_equal_the_graph_and_the_emulator(name, rng):
     agrees(specialised_cases.specialised(specialised_cases.CASES[name]()), "sm_90a", rng)
-
-
-@pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")
-@pytest.mark.parametrize("name", specialised_cases.FETCHED)
-def test_walks_that_fetch_together_equal_the_graph_and_the_emulator(name, rng):
-    agrees(specialised_cases.FETCHED[name](), "sm_90a", rng)
 
 
 @pytest.mark.skipif("device.target().arch != 'sm_90a'", reason="wgmma needs sm_90a")

@@ -18,7 +18,7 @@ from cleave.tile.plan import Chunk
 from tests.null import codegen_cases as cases
 from tests.null import team_cases
 from tests.null.codegen_cases import Case
-from tests.null.compiled import check_compiles, everywhere, kernels_of, new_text
+from tests.null.compiled import check_compiles
 from tests.null.test_codegen import check
 from tests.null.test_codegen_mutants import is_caught
 
@@ -184,11 +184,9 @@ def test_what_lies_beyond_a_length_may_be_anything(name, rng):
 
 
 def test_everything_compiles_without_spills():
-    """What is copied as without boxes is compiled by the tests of the cases themselves."""
-    copied = kernels_of(make().operator for make in ALL.values())
-    small = kernels_of(boxed(make()).operator for make in (*FETCHED.values(), *ALL.values()))
-    large = [boxed(team_cases.real_decode(head, group)).operator for head in (64, 128) for group in (1, 4, 8)]
-    check_compiles([*new_text(small, copied), *everywhere(kernels_of(large))])
+    made = [make() for make in (*FETCHED.values(), *ALL.values())]
+    made += [team_cases.real_decode(head, group) for head in (64, 128) for group in (1, 4, 8)]
+    check_compiles((boxed(case).operator for case in made), newest=True)
 
 
 def test_text_is_the_golden_file(golden):

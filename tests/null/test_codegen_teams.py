@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 
 import pytest
 
 from cleave.codegen.generate import generate
-from cleave.kernel import KernelSource
 from cleave.target import Target
 from tests.null import codegen_cases as cases
-from tests.null.codegen_cases import Case
-from tests.null.compiled import check_compiles, everywhere, kernels_of, new_text
+from tests.null.compiled import check_compiles
 from tests.null.team_cases import CASES, SHARED, divided, real_decode
 from tests.null.test_codegen import check
 from tests.null.test_codegen_mutants import is_caught
@@ -35,12 +32,10 @@ def test_every_case_may_be_divided(name, rng):
 
 
 def test_everything_compiles_everywhere_without_spills():
-    def kernels(made: Iterable[Case]) -> list[KernelSource]:
-        return kernels_of(generate(dataclasses.replace(case.schedule, target=Target("sm_90a"))) for case in made)
-
-    small = kernels([*(make() for make in CASES.values()), *(divided(cases.CASES[name](), 2) for name in SHARED)])
-    large = kernels(real_decode(head, group) for head in (64, 128) for group in (1, 4, 8))
-    check_compiles([*new_text(small), *everywhere(large)])
+    made = [make() for make in CASES.values()]
+    made += [divided(cases.CASES[name](), 2) for name in SHARED]
+    made += [real_decode(head, group) for head in (64, 128) for group in (1, 4, 8)]
+    check_compiles(generate(dataclasses.replace(case.schedule, target=Target("sm_90a"))) for case in made)
 
 
 def test_text_is_the_golden_file(golden):

@@ -454,7 +454,7 @@ def test_checks_end_with_what_is_not_fused(machine: Path, capsys: pytest.Capture
     ("argv", "said"),
     [
         (["measure", "--points", "("], "e01: --points '(': "),
-        (["measure", "--points", "nothing"], "e01: --points 'nothing': no name has it; one is 'matmul prefill"),
+        (["measure", "--points", "nothing"], "e01: --points 'nothing': no point's name has it; one is 'matmul prefill"),
         (["measure", "--parts", "all"], "e01: parts 'all': allowed are times, checks, ablations"),
         (["measure", "--tried", "0"], "e01: tried 0: allowed is >= 1"),
     ],

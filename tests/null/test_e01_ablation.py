@@ -103,7 +103,7 @@ def test_a_program_of_two_configurations_is_tried_once(planned: Ablated) -> None
 def test_a_matmul_that_nothing_is_cut_from_is_the_full_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the name of its kernel differs."""
     monkeypatch.setattr("cleave.tune.plan.compile_many", lambda jobs, processes: [])
-    point = next(p for p in NINE_POINTS if p.name == "matmul prefill m4096")
+    point = next(p for p in NINE_POINTS if p.name == "matmul prefill m256")
     found = {c.name: plan(Inline(), [replace(point, configuration=c)], 1)[0] for c in CONFIGURATIONS[:4]}
     assert merged(found).chosen == dict.fromkeys(NAMES[:4], (0,))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from math import exp
 
 import pytest
@@ -12,7 +11,6 @@ from cleave.cost.constants import H200, Constants
 from cleave.records import Outcome, Record
 from cleave.schedule import schedule
 from cleave.target import Target
-from cleave.tile.plan import Schedule
 from cleave.tune.description import described
 from experiments.e01_ablation.calibrate import Group, Sample, fit, loss, samples, times_of
 from experiments.e01_ablation.config import SETS, TARGET, points
@@ -25,16 +23,9 @@ OTHERS = replace(H200, wave_seconds=5e-6, cluster_seconds=0.7e-6, trip_cycles=80
 @pytest.fixture(scope="module")
 def group() -> Group:
     """Schedules of one point, with the times that ``OTHERS`` give."""
-
-    @cache
-    def kept(name: str) -> tuple[Schedule, ...]:
-        (c,) = (c for c in candidates_of(POINT) if c.name == name)
-        return schedule(c, Target(TARGET), POINT.dims, keep=16)
-
-    plans = [f"{s.candidate}: {described(s)}" for s in kept(candidates_of(POINT)[-1].name)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.e01_ablation.calibrate.schedule", lambda c, *_, **__: kept(c.name))
-        found = samples(POINT, {**dict.fromkeys(plans, 1.0), "no candidate: row": 1.0})
+    split = candidates_of(POINT)[-1]
+    plans = [f"{s.candidate}: {described(s)}" for s in schedule(split, Target(TARGET), POINT.dims, keep=16)]
+    found = samples(POINT, {**dict.fromkeys(plans, 1.0), "no candidate: row": 1.0})
     assert len(found) == len(set(plans))
     return Group(POINT, tuple(replace(s, measured=_microseconds(s, OTHERS)) for s in found))
 

@@ -400,7 +400,7 @@ def test_a_run_goes_through_points_and_resumes(machine: Workers, capsys: pytest.
     [
         (["measure", "--parts", "times,all"], "parts 'times,all': allowed are times, checks, first, large, replay"),
         (["measure", "--points", "("], "--points '(': missing"),
-        (["measure", "--points", "conv"], "--points 'conv': no name has it; one is 'gqa_paged_decode_h32_kv4"),
+        (["measure", "--points", "conv"], "--points 'conv': no point's name has it; one is 'gqa_paged_decode_h32_kv4"),
         (["measure", "--tried", "0"], "tried 0: allowed is >= 1"),
         (["report"], "no records: "),
     ],

@@ -73,7 +73,8 @@ def test_a_matmul_of_any_size_has_a_kernel(op: Operator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "why"), [("(", "missing ), unterminated subpattern"), ("nothing", "no name has it; one is 'mha_d64'")]
+    ("pattern", "why"),
+    [("(", "missing ), unterminated subpattern"), ("nothing", "no operator's name has it; one is 'mha_d64'")],
 )
 def test_operators_that_do_not_exist_are_no_measurement(
     pattern: str, why: str, capsys: pytest.CaptureFixture[str]

@@ -360,7 +360,7 @@ def test_an_interrupt_ends_with_what_was_found(at: str, monkeypatch: pytest.Monk
         return done(*arguments, **named)
 
     monkeypatch.setattr(optimizer, at, interrupted)
-    found = optimize(nn.matmul(), {"m": 64, "n": 64, "k": 256}, Target("sm_80"), save=tmp_path / "saved")
+    found = optimize(nn.matmul(), {"m": 64, "n": 64, "k": 4096}, Target("sm_80"), save=tmp_path / "saved")
     assert found.report.interrupted and len(found.candidates) > 1
     assert len(found.verdicts if at == "verify" else found.trials) == 1
     assert found.text().endswith("interrupted: this is what was found until then\n")

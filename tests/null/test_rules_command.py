@@ -141,7 +141,7 @@ def test_of_a_registered_file_the_sound_rule_fires_and_the_unsound_one_is_refuse
     assert ": off by " in refused.stderr and ", in (Neg (Tanh " in refused.stderr
     assert refused.stderr.endswith("; --without tanh-even leaves it out\n") and refused.stderr.count("\n") == 1
     accepted = command("search", "program.py:odd", "--without", "tanh-even", cwd=tmp_path, CLEAVE_CACHE=cache)
-    assert refused_at - began < 3 * (seconds_of_children() - refused_at), "the counterexample takes long to be found"
+    assert refused_at - began < 2 * (seconds_of_children() - refused_at), "the counterexample takes long to be found"
     assert accepted.returncode == 0 and "tanh-odd" in accepted.stdout, accepted.stderr
     assert "rule tanh-odd: no counterexample found" in accepted.stdout + accepted.stderr
     listed = command("rules", cwd=tmp_path)

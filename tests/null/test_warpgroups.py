@@ -13,7 +13,6 @@ import pytest
 
 from cleave import nn
 from cleave.candidate import Candidate
-from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
 from cleave.errors import CodegenError, ScheduleError
@@ -26,6 +25,7 @@ from cleave.tile.saved import load_schedules
 from tests.null import codegen_cases as cases
 from tests.null import scheduled_candidates
 from tests.null.codegen_cases import Case
+from tests.null.compiled import check_compiles
 from tests.null.test_codegen import check
 from tests.null.test_codegen_boxes import boxed
 from tests.null.test_codegen_mutants import is_caught
@@ -117,11 +117,7 @@ def test_no_fragment_outlives_a_trip() -> None:
 
 
 def test_everything_compiles_without_spills() -> None:
-    jobs = [(k, "sm_90a") for make in CASES.values() for k in make().operator.kernels]
-    for (kernel, arch), made in zip(jobs, compile_many(jobs), strict=True):
-        assert not isinstance(made, Failed), f"{kernel.entry} for {arch}: {made}"
-        r = made.resources
-        assert (r.spill_stores, r.spill_loads, r.local_bytes) == (0, 0, 0), f"{kernel.entry} for {arch}: {r}"
+    check_compiles((make().operator for make in CASES.values()), newest=True)
 
 
 MUTANTS = {
