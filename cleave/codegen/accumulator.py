@@ -20,6 +20,7 @@ from cleave.codegen.reduction import (
     identity,
     join_rows,
     new_vector,
+    rows_of,
 )
 from cleave.ir.graph import Reduce, Ref, Term
 from cleave.tile.program import Accumulator, Loop
@@ -57,9 +58,8 @@ def remember_read(em: Emission, s: Loop) -> None:
 def _remember(em: Emission, acc: Accumulator) -> None:
     old = em.names.fresh(acc.name + "~")
     match em.layouts[acc.name]:
-        case RowVector(name):
-            values = ", ".join(f"{name}[{h}]" for h in range(em.halves))
-            em.writer.line(f"const float {old}[{em.halves}] = {{{values}}};")
+        case RowVector() as vector:
+            em.writer.line(f"const float {old}[{em.halves}] = {{{rows_of(em, vector)}}};")
             em.layouts[acc.name + "~"] = RowVector(old)
         case Uniform(name):
             em.writer.line(f"const float {old} = {name};")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from cleave.codegen.emission import Behind, Emission
 from cleave.codegen.layout import Fragment, RowVector
+from cleave.codegen.reduction import rows_of
 from cleave.ir.graph import Map, Reduce, Ref, children
 from cleave.tile.program import Accumulator, Contract, Let, Loop, TileTerm, Update, names_read
 
@@ -26,12 +27,9 @@ heads of 128) 1.5 to 3 % faster, with 128 (latent decode) 1 to 2 %; with 32 (hea
 
 def maxima(em: Emission, s: Loop) -> list[Accumulator]:
     """Maxima of rows that a loop only subtracts, and relative to which it sums enough."""
-    body = [i for i in s.body if isinstance(i, Let | Update)]
-    if len(body) != len(s.body):
-        return []
-    updates = [i for i in body if isinstance(i, Update) and i.accumulator.op == "max" and isinstance(i.term, Reduce)]
+    updates = [i for i in s.body if isinstance(i, Update) and i.accumulator.op == "max" and isinstance(i.term, Reduce)]
     found = [i.accumulator for i in updates if isinstance(em.layouts[i.accumulator.name], RowVector)]
-    return [m for m in found if _is_only_subtracted(s, body, m) and any(_is_large(em, c) for c in restated(s, m))]
+    return [m for m in found if is_only_subtracted(s, m) and any(_is_large(em, c) for c in restated(s, m))]
 
 
 def restated(s: Loop, m: Accumulator) -> list[Accumulator]:
@@ -44,9 +42,11 @@ def _is_large(em: Emission, c: Accumulator) -> bool:
     return isinstance(layout, Fragment) and em.groups(layout.column) * em.entries >= WORTH
 
 
-def _is_only_subtracted(s: Loop, body: list[Let | Update], m: Accumulator) -> bool:
+def is_only_subtracted(s: Loop, m: Accumulator) -> bool:
     """It is read in differences from it alone, and what is made of these is read by sums that are restated."""
-    own = m.name + "~"
+    own, body = m.name + "~", [i for i in s.body if isinstance(i, Let | Update)]
+    if len(body) != len(s.body):
+        return False
     terms: list[TileTerm] = [i.term for i in body]
     terms += [c.carry for c in s.accumulators if c is not m and c.carry is not None]
     if m.carry not in (None, Ref(own, m.axes)) or not all(_subtracts(t, m) for t in terms):
@@ -82,8 +82,7 @@ def begin(em: Emission, m: Accumulator) -> None:
     layout = em.layouts[m.name]
     assert isinstance(layout, RowVector)
     name = em.names.fresh(f"{m.name}_subtracted")
-    values = ", ".join(f"{layout.name}[{h}]" for h in range(em.halves))
-    em.writer.line(f"float {name}[{em.halves}] = {{{values}}};")
+    em.writer.line(f"float {name}[{em.halves}] = {{{rows_of(em, layout)}}};")
     em.behind[m.name] = Behind(layout.name)
     em.layouts[m.name] = RowVector(name)
 

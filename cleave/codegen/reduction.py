@@ -25,6 +25,11 @@ def each(em: Emission, value: str) -> str:
     return ", ".join([value] * em.halves)
 
 
+def rows_of(em: Emission, vector: RowVector) -> str:
+    """C++ text of the values of all rows of a thread."""
+    return ", ".join(f"{vector.name}[{h}]" for h in range(em.halves))
+
+
 def identity(op: str) -> str:
     return number(MONOIDS[op].identity)
 

@@ -20,7 +20,7 @@ a neighbour may still send: loaders wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -347,8 +347,9 @@ def _issuing(em: Emission) -> Generator[None]:
 
 def _reads(em: Emission, statements: Sequence[Stmt], boxes: bulk.Boxes) -> bool:
     addresses = {layout.address for _, layout in boxes.parts}
-    terms = [i.term for i in statements if isinstance(i, Let | Update)]
-    return any(_address(em, name) in addresses for term in terms for name in names_read(term))
+    carries = (i.accumulator.carry for i in statements if isinstance(i, Update))
+    names = {n for t in carries if t is not None for n in names_read(t)}.union(*map(values_read, statements))
+    return any(_address(em, n) in addresses for n in names)
 
 
 def _release(em: Emission, boxes: bulk.Boxes, slot: str) -> None:
@@ -367,6 +368,13 @@ def _release(em: Emission, boxes: bulk.Boxes, slot: str) -> None:
 
 
 def _in_turn(em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes, held: _Held) -> None:
+    """What stays is released when the last statement that reads it is done, or all matmuls are, where they go on."""
+    readers = [i for i in ordered(s.body) if _reads(em, [i], held.boxes)]
+
+    def release(done: Stmt) -> None:
+        if not r.lags and readers and done is readers[-1]:
+            _release_held(em, r, held)
+
     slot, phase = _counters(em)
     before = em.names.fresh("before")
     last = f"{slot} == 0 ? {r.slots - 1} : {slot} - 1"
@@ -376,7 +384,7 @@ def _in_turn(em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes, held: _Held) -> 
         _at(em, boxes, slot)
         bulk.clear_beyond(em, boxes)
         with ring.lagging(em, r):
-            ring.trip(em, s, partial(_after, em, s, r, held))
+            ring.trip(em, s, release)
         if r.lags:
             em.writer.line(f"const int {before} = {last};")
             with em.writer.block(f"if ({r.tile} > {r.first})"):
@@ -389,22 +397,6 @@ def _in_turn(em: Emission, s: Loop, r: Ring, boxes: bulk.Boxes, held: _Held) -> 
         _release(em, boxes, before)
         _release(em, held.boxes, "0")
     _held_are_released(em, held)
-
-
-def _after(em: Emission, s: Loop, r: Ring, held: _Held, done: Stmt) -> None:
-    """What stays is released when the last statement that reads it is done, unless its matmuls go on."""
-    if r.lags or not held.boxes.parts:
-        return
-    addresses = {layout.address for _, layout in held.boxes.parts}
-
-    def reads(names: Iterable[str]) -> bool:
-        return any(_address(em, n) in addresses for n in names)
-
-    todo = ordered(s.body)
-    is_carried = any(reads(names_read(c.carry)) for c in s.accumulators if c.carry is not None)
-    readers = todo if is_carried else [i for i in todo if reads(values_read(i))]
-    if done is readers[-1]:
-        _release_held(em, r, held)
 
 
 def _counters(em: Emission) -> tuple[str, str]:

@@ -30,28 +30,22 @@ JOIN_BYTES = 128
 """Shared memory of values that the warps of a row join."""
 
 
-def shared_row_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
-    """What a program does at one shape; ``dims`` holds every symbol."""
-    return _Counter(program, binding, dims, feed).count()
-
-
 def kernel_work(
-    program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed, chain: Chain = "registers"
+    program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async", chain: Chain = "registers"
 ) -> Work:
-    """What a kernel does at one shape, whatever its threads share; ``chain``: where computed rows wait for a matmul."""
+    """What a kernel does at one shape, whatever its threads share.
+
+    ``dims`` holds every symbol; ``chain``: where computed rows wait for a matmul.
+    """
     return counter_of(program, binding, dims, feed, chain).count()
 
 
-def counter_of(
-    program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed, chain: Chain = "registers"
-) -> Counter:
-    """The same before it is counted: its ``work`` says what a block needs, where threads share no rows."""
-    if binding.lanes:
-        return _Counter(program, binding, dims, feed)
-    counter = Counter(program, binding, dims, feed)
-    needed = counter.needs()
+def counter_of(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed, chain: Chain) -> Counter:
+    """The same before it is counted: its ``work`` says what a block needs; where threads share rows, everything."""
+    counter = (_Counter if binding.lanes else Counter)(program, binding, dims, feed)
+    counter.needs()
     if chain == "shared":
-        needed.shared_bytes += chain_bytes(program, binding)
+        counter.work.shared_bytes += chain_bytes(program, binding)
     return counter
 
 
@@ -60,7 +54,8 @@ class _Counter(Counter):
         super().__init__(program, binding, dims, feed)
         self.loops, self.same = column_loops(program), same_values(program)
 
-    def count(self) -> Work:
+    def needs(self) -> None:
+        """What it does as well: few are tried, and whether one is refused depends on its time."""
         work = self.work
         environments = self.environments()
         work.blocks = self.blocks(environments[0])
@@ -71,7 +66,9 @@ class _Counter(Counter):
         work.rounds = self.rounds(environments[0])
         work.registers = self.registers()
         self.count_repeats(environments[0])
-        return work
+
+    def count(self) -> Work:
+        return self.work
 
     def joined(self) -> int:
         """Values that the threads of a row join."""

@@ -109,13 +109,6 @@ class Work:
     longest: float = 1.0
 
 
-def program_work(program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed = "cp.async") -> Work:
-    """What a program does at one shape; ``dims`` holds every symbol."""
-    counter = Counter(program, binding, dims, feed)
-    counter.needs()
-    return counter.count()
-
-
 def parts_bytes(program: Program, binding: Binding, slices: Mapping[Axis, int], blocks: int) -> int:
     """Shared memory for what the blocks of a cluster send to one of them. ``slices``: axis -> into how many a merge
     divides its tile; slice n is the (n mod ``blocks``)-th block's."""
@@ -199,7 +192,7 @@ class _Reading:
         return isinstance(s.term, Load) and self.is_fed(s) and len(tiled) > 1 and is_scattered(s.term, tiled)
 
 
-_reading = lru_cache(maxsize=256)(_Reading)
+reading_of = lru_cache(maxsize=256)(_Reading)
 
 
 class Counter:
@@ -207,7 +200,7 @@ class Counter:
 
     def __init__(self, program: Program, binding: Binding, dims: Mapping[str, int], feed: Feed) -> None:
         self.program, self.binding, self.dims = program, binding, dict(dims)
-        self.reading = _reading(program)
+        self.reading = reading_of(program)
         self.axes, self.every, self.dtypes = self.reading.axes, self.reading.every, self.reading.dtypes
         self.shared_names, self.operands = self.reading.shared_names, self.reading.operands
         self.tables = representative_tables(program, dims)
@@ -218,7 +211,7 @@ class Counter:
         self.walked: list[tuple[Loop, list[int]]] = []  # loops of blocks, and their trips at each place
         self.boxes = self.fetched() if feed == "tma" else frozenset[str]()
 
-    def needs(self) -> Work:
+    def needs(self) -> None:
         """What a block takes of its multiprocessor, and which tiles come in boxes: many kernels need too much, and are
         not counted."""
         work = self.work
@@ -234,7 +227,6 @@ class Counter:
         work.crowded = is_crowded(self.program, self.binding)
         if work.crowded:
             work.registers = min(work.registers, CROWDED_REGISTERS)
-        return work
 
     def count(self) -> Work:
         """And what it does. Asked after ``needs``."""

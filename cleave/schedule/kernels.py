@@ -323,13 +323,11 @@ def _costed(
     chunk = s.chunk or next((n for a, n in binding.tiles.items() if a.kind == "inner"), 1)
     dims, feed = s.dims(chunk), r.feed(skeleton, binding)
     counter = counter_of(lowered.program, binding, dims, feed, r.chain)
-    work = counter.count() if binding.lanes else counter.work
-    why_not = _feed_refusal(skeleton, binding, work) or refusal(work, r.target, binding)
+    why_not = _feed_refusal(skeleton, binding, counter.work) or refusal(counter.work, r.target, binding)
     if why_not is not None:
         r.reject(why_not, skeleton.name)
         return why_not
-    work = work if binding.lanes else counter.count()
-    return Kernel(lowered.program, placement, binding, skeleton, lowered.notes, work, chunk)
+    return Kernel(lowered.program, placement, binding, skeleton, lowered.notes, counter.count(), chunk)
 
 
 def _feed_refusal(skeleton: Skeleton, binding: Binding, work: Work) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import gcd
 from typing import Protocol
 
@@ -140,7 +139,6 @@ def row_dimension(
     return found[0]
 
 
-@lru_cache(maxsize=1 << 14)
 def rest_of(expression: Index, axis: Axis) -> Index | None:
     """What is added to a position; None if the expression is not the position and something."""
     linear = expression.linear_in(Position(axis))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,15 @@ from cleave.codegen import behind
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
-from cleave.errors import CodegenError
 from cleave.ir.bind import bind_dims
 from cleave.ir.graph import Map, Ref, Term
 from cleave.ir.index import evaluate
 from cleave.ir.op import round_to
 from cleave.kernel import OperatorSource
 from cleave.tile.program import Accumulator, Let, Loop, Stmt, Update
-from cleave.verify import Outcome, check_executable
 from tests.null import codegen_cases as cases
 from tests.null.codegen_cases import Case
+from tests.null.test_codegen_mutants import passes
 from tests.null.test_specialised import LATENT, latent, specialised
 from tests.null.test_warpgroups import attention
 
@@ -39,20 +38,6 @@ def rising(case: Case, sizes: cases.Sizes, rng: np.random.Generator) -> dict[str
         keys = out[name].shape[-2]
         out[name] = out[name] * (0.2 + 3 * rng.random(keys) * np.arange(keys) / max(keys, 1))[:, None]
     return {name: round_to(a, "float16") for name, a in out.items()}
-
-
-def passes(operator: OperatorSource, case: Case, sizes: cases.Sizes, rng: np.random.Generator) -> bool:
-    seed = int(rng.integers(2**31))
-
-    def run(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        for name, found in emulate(operator, inputs, sizes, seed).items():
-            outputs[name][...] = found
-
-    try:
-        result = check_executable(run, case.schedule.graph, rising(case, sizes, rng), sizes, seed=seed)
-    except CodegenError:
-        return False
-    return result.outcome is Outcome.PASSED
 
 
 def wide() -> Case:
@@ -78,7 +63,7 @@ def test_sums_are_right_whether_the_number_has_moved_or_not(name: str, rng: np.r
     operator = generate(case.schedule)
     assert "if (m1_moved" in own_text(operator)
     for sizes in case.sizes:
-        assert passes(operator, case, sizes, rng), sizes
+        assert passes(operator, case, sizes, rng, drawn=rising), sizes
 
 
 MUTANTS = {
@@ -96,7 +81,8 @@ def test_a_mutant_is_caught(name: str, rng: np.random.Generator) -> None:
     changed = re.sub(MUTANTS[name][0], MUTANTS[name][1], own)
     assert changed != own, "the mutant changes nothing"
     kernel = dataclasses.replace(operator.kernels[0], text=head + KERNEL_MARK + changed)
-    assert not all(passes(dataclasses.replace(operator, kernels=(kernel,)), case, case.sizes[0], rng) for _ in range(4))
+    mutant = dataclasses.replace(operator, kernels=(kernel,))
+    assert not all(passes(mutant, case, case.sizes[0], rng, drawn=rising) for _ in range(4))
 
 
 def test_nan_is_followed(rng: np.random.Generator) -> None:
@@ -115,13 +101,15 @@ def test_narrow_sums_are_multiplied_in_every_trip() -> None:
 # ---- which maxima
 
 
+def loop_of_attention() -> Loop:
+    return next(s for s in attention("full", head=128).schedule.kernels[0].program.body if isinstance(s, Loop))
+
+
 def changed(change: Callable[[Loop, Accumulator], Loop]) -> bool:
     """Whether the maximum of attention may stay behind in a loop that was changed."""
-    loop = next(s for s in attention("full", head=128).schedule.kernels[0].program.body if isinstance(s, Loop))
+    loop = loop_of_attention()
     m = next(c for c in loop.accumulators if c.op == "max")
-    made = change(loop, m)
-    body = [s for s in made.body if isinstance(s, Let | Update)]
-    return behind._is_only_subtracted(made, body, m)  # pyright: ignore[reportPrivateUsage]
+    return behind.is_only_subtracted(change(loop, m), m)
 
 
 def more(loop: Loop, *statements: Stmt) -> Loop:
@@ -159,13 +147,8 @@ def test_one_that_is_read_for_itself_may_not() -> None:
 
 def test_one_relative_to_which_something_else_is_carried_may_not() -> None:
     """A sum that is not restated, a maximum, and a sum that is restated by something else."""
-    weights = next(
-        s
-        for s in next(
-            s for s in attention("full", head=128).schedule.kernels[0].program.body if isinstance(s, Loop)
-        ).body
-        if isinstance(s, Let) and isinstance(s.term, Map) and s.term.op == "exp_diff"
-    )
+    lets = [s for s in loop_of_attention().body if isinstance(s, Let)]
+    weights = next(s for s in lets if isinstance(s.term, Map) and s.term.op == "exp_diff")
 
     def carried(op: str) -> Callable[[Loop, Accumulator], Loop]:
         def change(loop: Loop, m: Accumulator) -> Loop:
@@ -181,8 +164,7 @@ def test_one_relative_to_which_something_else_is_carried_may_not() -> None:
 
 def test_a_carry_that_multiplies_by_more_is_done_in_every_trip() -> None:
     """Only where it is the difference of the two numbers alone does it change nothing while they are alike."""
-    loop = next(s for s in attention("full", head=128).schedule.kernels[0].program.body if isinstance(s, Loop))
-    wide_sum = next(c for c in loop.accumulators if c.name == "s2")
+    wide_sum = next(c for c in loop_of_attention().accumulators if c.name == "s2")
     emission = type("Emission", (), {"behind": {"m1": behind.Behind("m1", "m1_moved")}})()
     assert behind.moved(emission, wide_sum) == "m1_moved"
     assert wide_sum.carry is not None

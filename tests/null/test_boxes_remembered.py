@@ -6,8 +6,8 @@ import pytest
 
 from cleave import Target, nn
 from cleave.candidate import as_written
-from cleave.cost import program as counting
-from cleave.cost.program import program_work
+from cleave.cost.lanes import kernel_work
+from cleave.cost.program import reading_of
 from cleave.schedule import schedule
 from cleave.tile.program import loops
 
@@ -31,12 +31,12 @@ def test_an_answer_is_that_of_a_program_that_was_asked_nothing(operator: str) ->
         for other in ({}, {a.axis: 12 for a in loops(k.program)})  # no whole vectors: such tiles come in no box
     ]
     assert len({binding.key for _, binding, _ in asked}) > 10
-    counting._reading.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    together = [program_work(*one, "tma") for one in asked if not one[1].lanes]
+    reading_of.cache_clear()
+    together = [kernel_work(*one, "tma") for one in asked if not one[1].lanes]
     alone = []
     for one in asked:
-        counting._reading.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        reading_of.cache_clear()
         if not one[1].lanes:
-            alone.append(program_work(*one, "tma"))
+            alone.append(kernel_work(*one, "tma"))
     assert together == alone
     assert len({frozenset(w.multiples.items()) for w in together}) > (operator == "matmul")

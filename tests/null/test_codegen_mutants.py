@@ -91,14 +91,18 @@ def is_caught(
     return any(not passes(mutant, case, sizes, rng, n) for sizes in case.sizes for n in alignments)
 
 
-def passes(operator, case: cases.Case, sizes: cases.Sizes, rng: np.random.Generator, alignment: int = 1) -> bool:
+def passes(
+    operator, case: cases.Case, sizes: cases.Sizes, rng: np.random.Generator, alignment: int = 1, drawn=cases.inputs
+) -> bool:
+    """``drawn``: gives the inputs."""
+
     def run(inputs, outputs):
         seed = int(rng.integers(2**31))
         for name, found in emulate(operator, inputs, sizes, seed, alignment=alignment).items():
             outputs[name][...] = found
 
     try:
-        result = check_executable(run, case.schedule.graph, cases.inputs(case, sizes, rng), sizes)
+        result = check_executable(run, case.schedule.graph, drawn(case, sizes, rng), sizes)
     except CleaveError:
         return False
     return result.outcome is Outcome.PASSED

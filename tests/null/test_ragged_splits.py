@@ -16,7 +16,7 @@ from cleave.candidate import Candidate
 from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
-from cleave.cost.program import program_work
+from cleave.cost.lanes import kernel_work
 from cleave.cost.tables import representative_tables
 from cleave.errors import ScheduleError
 from cleave.ir.dim import dim
@@ -110,7 +110,7 @@ def test_blocks_that_go_through_a_request_each_wait_for_the_longest() -> None:
         chunks = schedule(split, H200, shape, merge="second-launch", split={split.splits[0].base: 4})[0]
         for plan, longest in ((unsplit, expected), (chunks, 1.0)):
             first, known = plan.kernels[0], {**plan.bind, **plan.shape, **{c.symbol.name: 300 for c in plan.chunks}}
-            work = program_work(first.program, first.binding, known)
+            work = kernel_work(first.program, first.binding, known)
             assert work.longest == pytest.approx(longest, abs=0.1)
 
 

@@ -13,7 +13,7 @@ from numpy.random import Generator, default_rng
 
 from cleave.candidate import Candidate, as_written
 from cleave.config import Ablation, Config
-from cleave.cost.program import program_work
+from cleave.cost.lanes import kernel_work
 from cleave.errors import ScheduleError
 from cleave.ir.axis import Axis, axis
 from cleave.ir.graph import Graph, Input, Load, Output, apply, fold, load, reductions
@@ -481,7 +481,7 @@ def test_boxes_cost_no_registers_for_addresses() -> None:
     plan = schedule(flash, H200, {"kv": 8, "s": 1, "t": 8192}, skeleton="warp-ring")[0]
     first, dims = plan.kernels[0], {**plan.bind, **plan.shape}
     dims |= {c.symbol.name: evaluate(c.length, dims) for c in plan.chunks}
-    copied, fetched = (program_work(first.program, first.binding, dims, feed) for feed in ("cp.async", "tma"))
+    copied, fetched = (kernel_work(first.program, first.binding, dims, feed) for feed in ("cp.async", "tma"))
     assert copied.registers - fetched.registers >= 40
     assert 0 < fetched.shared_bytes - copied.shared_bytes <= 1024
     assert (fetched.spare_bytes, copied.spare_bytes) == (1024, 16)

@@ -10,7 +10,7 @@ import pytest
 from cleave.candidate import as_written, load_candidates
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
-from cleave.cost.program import program_work
+from cleave.cost.lanes import kernel_work
 from cleave.cost.scattered import is_scattered
 from cleave.frontend import ops
 from cleave.frontend.trace import trace
@@ -74,7 +74,7 @@ def test_projections_of_attention_take_the_columns_that_lie_side_by_side(rng: np
     assert len(plan.kernels) == 4
     assert [str(b.shape[-1]) for b in plan.temporaries] == ["d", "d", "e"]
     for k in plan.kernels[:3]:
-        assert k.feed == "tma" and program_work(k.program, k.binding, {**fixed(g), **plan.shape}, k.feed).scattered == 0
+        assert k.feed == "tma" and kernel_work(k.program, k.binding, {**fixed(g), **plan.shape}, k.feed).scattered == 0
     for sizes in ({"s": 5, "t": 24, "m": 40, "h": 3}, {"s": 1, "t": 1, "m": 8, "h": 1}):
         assert error(g, plan, sizes, rng) < 1e-12
 

@@ -16,7 +16,7 @@ from cleave.codegen.compile import Failed, compile_many
 from cleave.codegen.emulator import emulate
 from cleave.codegen.generate import generate
 from cleave.codegen.prelude import KERNEL_MARK
-from cleave.cost.program import program_work
+from cleave.cost.lanes import kernel_work
 from cleave.errors import CodegenError, ScheduleError
 from cleave.ir.index import axes_of, evaluate, index, minimum
 from cleave.ir.text import parse_graph
@@ -429,7 +429,7 @@ def test_estimates_are_what_is_emitted() -> None:
     assert {p.kernels[0].binding.warps for p in offered} == {4, 8, 12}
     for plan in offered:
         (kernel,) = plan.kernels
-        work = program_work(kernel.program, kernel.binding, {**plan.bind, **bind}, "tma")
+        work = kernel_work(kernel.program, kernel.binding, {**plan.bind, **bind}, "tma")
         assert work.shared_bytes == generate(plan).kernels[0].shared_bytes, plan
     largest: dict[int, tuple[int, int]] = {}
     for n, plan in enumerate(offered):
@@ -450,7 +450,7 @@ def test_the_estimate_counts_what_tells_the_next_tile() -> None:
         source = generate(plan).kernels[0]
         assert "attention_taken" in [p.name for p in source.parameters]
         assert (
-            program_work(kernel.program, kernel.binding, {**plan.bind, **bind}, "tma").shared_bytes
+            kernel_work(kernel.program, kernel.binding, {**plan.bind, **bind}, "tma").shared_bytes
             == source.shared_bytes
         )
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.random import default_rng
 
 from cleave.candidate import Fold
-from cleave.cost.program import program_work
+from cleave.cost.lanes import kernel_work
 from cleave.cost.time import modelled, refusal
 from cleave.errors import CleaveError, GraphError, SavedFileError, ScheduleError
 from cleave.ir.axis import Axis, axis
@@ -273,7 +273,7 @@ def attention_binding(rows: int, keys: int) -> tuple[Program, Binding]:
 
 def test_the_cost_model_counts_work_traffic_and_resources() -> None:
     p, b = attention_binding(128, 64)
-    work = program_work(p, b, {"kv": 32, "s": 2048, "t": 2048, "r": 1})
+    work = kernel_work(p, b, {"kv": 32, "s": 2048, "t": 2048, "r": 1})
     assert work.blocks == 32 * 16
     assert work.matmul_flops == 4 * 32 * 2048 * 2048 * 128
     assert 1.0 <= work.special / (32 * 2048 * 2048) < 1.05
@@ -298,7 +298,7 @@ def test_causal_attention_costs_about_half() -> None:
 def test_kernels_that_do_not_fit_are_refused_with_the_number() -> None:
     p, b = attention_binding(128, 64)
     wide = replace(b, tiles={a: 512 if a.name == "t" else n for a, n in b.tiles.items()})
-    work = program_work(p, wide, {"kv": 32, "s": 2048, "t": 2048, "r": 1})
+    work = kernel_work(p, wide, {"kv": 32, "s": 2048, "t": 2048, "r": 1})
     assert "registers a thread, allowed are 232" in str(refusal(work, Target("sm_90a"), b))
     fewer = replace(work, registers=100)
     assert "bytes of shared memory, allowed are 232432" in str(refusal(fewer, Target("sm_90a"), b))
@@ -307,7 +307,7 @@ def test_kernels_that_do_not_fit_are_refused_with_the_number() -> None:
 
 def test_times_are_positive_and_a_launch_is_never_free() -> None:
     p, b = attention_binding(128, 64)
-    work = program_work(p, b, {"kv": 0, "s": 0, "t": 0, "r": 1})
+    work = kernel_work(p, b, {"kv": 0, "s": 0, "t": 0, "r": 1})
     assert modelled([(work, b)], Target("sm_90a")).microseconds == pytest.approx(0.35)  # after another call
     assert modelled([(work, b)], Target("sm_80")).microseconds == pytest.approx(2.35)
 
